@@ -82,6 +82,11 @@ def shown(value: Any) -> str:
     return _SHORT.repr(value)
 
 
+def counted(number: int, noun: str, nouns: str = "") -> str:
+    """`1 fault`, `2 faults`."""
+    return f"{number} {noun if number == 1 else nouns or noun + 's'}"
+
+
 def _ungrouped(pattern: str) -> str:
     return re.sub(r"\?P<\w+>", "", pattern)
 
@@ -111,6 +116,13 @@ class Duration(Quantity):
         if self >= 1 or not self:
             return f"{_trim(self)}s"
         return f"{_trim(self * 1e3)}ms" if self >= 1e-3 else f"{_trim(self * 1e6)}us"
+
+
+def positive(duration: Duration) -> Duration:
+    """Checks a parameter. Raises ValueError for none at all."""
+    if duration <= 0:
+        raise ValueError("this must be longer than 0s")
+    return duration
 
 
 class Rate(Quantity):

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from hashidrill.core.compare.judged import judge_comparison
 from hashidrill.core.judging.verdict import Finding, Verdict
+from hashidrill.core.units import counted
 from hashidrill.core.util.files import VERDICT_NAME, write_whole
 from hashidrill.reports.document import Badge, Code, Html, Section, Table, code, el, plain, to_html, to_markdown
 from hashidrill.reports.html import FINDINGS, REPORT_NAME, SYMBOLS, page, verdict_banner
 from hashidrill.reports.markdown import MOST_ROWS, SUMMARY_NAME
-from hashidrill.reports.text import counted
 from hashidrill.reports.write import judge_and_report
 
 if TYPE_CHECKING:

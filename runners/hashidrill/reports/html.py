@@ -18,6 +18,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from hashidrill.core.judging.verdict import Finding, Judgement, RunVerdict, Verdict
+from hashidrill.core.units import counted
 from hashidrill.core.util.files import write_whole
 from hashidrill.core.util.redaction import Redactor
 from hashidrill.reports.document import (
@@ -47,7 +48,6 @@ from hashidrill.reports.followed import followed_section
 from hashidrill.reports.story import ALERTS, NOTICED, Story, alert_rows, story
 from hashidrill.reports.text import (
     NOTHING,
-    counted,
     human_bytes,
     human_duration,
     human_figure,
@@ -363,18 +363,18 @@ SEEN = (
 
 def attached_to(recording: Recording) -> str:
     """The name of the attached datacenter; "" for a local one."""
-    return str(_said(recording).get("name") or "")
+    return str(_mapping(recording.run.get("attached")).get("name") or "")
 
 
 def attached_datacenter(recording: Recording) -> Html | None:
     """Its section of the report; None for a run in a local datacenter."""
-    said = _said(recording)
+    said = _mapping(recording.run.get("attached"))
     if not said:
         return None
     names = {"name": said.get("name"), "title": said.get("title"), "file": said.get("file")}
     products = {
-        str(product): " ".join(filter(None, (str(_map(said, "versions").get(product) or ""), f"at {address}")))
-        for product, address in _map(said, "addresses").items()
+        str(product): " ".join(filter(None, (str(_mapping(said.get("versions")).get(product) or ""), f"at {address}")))
+        for product, address in _mapping(said.get("addresses")).items()
     }
     notes = [el("li", str(note)) for note in said.get("notes") or []]
     return section(
@@ -383,16 +383,6 @@ def attached_datacenter(recording: Recording) -> Html | None:
         el("p", SEEN, class_="note"),
         el("ul", *notes) if notes else None,
     )
-
-
-def _said(recording: Recording) -> Mapping[str, Any]:
-    said = recording.run.get("attached")
-    return said if isinstance(said, Mapping) else {}
-
-
-def _map(said: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = said.get(key)
-    return value if isinstance(value, Mapping) else {}
 
 
 REPORT_NAME = "report.html"

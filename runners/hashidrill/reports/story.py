@@ -25,7 +25,7 @@ from hashidrill.core.judging.alerts import AlertLooks, alert_looks, alerts_of
 from hashidrill.core.judging.measure import SECOND
 from hashidrill.core.judging.verdict import Finding, Verdict
 from hashidrill.core.protocols.service import asks, lanes
-from hashidrill.core.units import Duration
+from hashidrill.core.units import Duration, counted
 from hashidrill.core.util.folders import shipped
 from hashidrill.reports.figures import (
     experiment_name,
@@ -36,7 +36,7 @@ from hashidrill.reports.figures import (
     run_end_ns,
     served_by,
 )
-from hashidrill.reports.text import counted, human_duration, human_share, listed, one_line
+from hashidrill.reports.text import human_duration, human_share, listed, one_line
 
 if TYPE_CHECKING:
     from hashidrill.core.experiment.model import Experiment

@@ -150,11 +150,6 @@ def listed(items: Sequence[str], limit: int = 20) -> str:
     return shown if len(items) <= limit else f"{shown} and {len(items) - limit} more"
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 fault`, `2 faults`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 """Control characters but for a tab and the end of a line (Unicode's Cc), and halves of surrogate pairs (Cs)."""
 

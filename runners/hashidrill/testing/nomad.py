@@ -11,6 +11,7 @@ import itertools
 import json
 import signal
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,8 +120,7 @@ class FakeWork:
         number = signal.Signals[name]
         if name in ("SIGSTOP", "SIGCONT"):
             state = "T" if name == "SIGSTOP" else "S"
-            moved = TaskProcess(process.alloc, process.job, process.pid, process.start_time, state, process.catches)
-            self.processes[alloc_id] = (node, moved)
+            self.processes[alloc_id] = (node, replace(process, state=state))
         elif name in _ENDS and number not in process.catches:
             self._killed(alloc)
 

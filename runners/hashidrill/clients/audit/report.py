@@ -18,7 +18,8 @@ from rich.text import Text
 from hashidrill import __version__
 from hashidrill.clients.audit.rule import Finding, Rule, Severity
 from hashidrill.clients.audit.run import RULES, Audit
-from hashidrill.clients.audit.sources import counted
+from hashidrill.clients.audit.sources import by_kind
+from hashidrill.core.units import counted
 
 _SHOWN = 3
 """Files of a kind that are named; `-v` and JSON name them all."""
@@ -38,7 +39,7 @@ def write_text(audit: Audit, console: Console) -> None:
         _line(console, f"{_where(finding)}: {finding.rule_id} suppressed: {reason}", "dim")
     for finding, reason in audit.muted:
         _line(console, f"{_where(finding)}: {finding.rule_id} muted: {reason}", "dim")
-    for what, paths in counted(audit.unread):
+    for what, paths in by_kind(audit.unread):
         shown = ", ".join(paths[:_SHOWN]) + (", ..." if len(paths) > _SHOWN else "")
         script = paths[0] if "/" in paths[0] else f"./{paths[0]}"
         hint = f"; try `hashidrill retry -- {shlex.quote(script)}`" if "shell script" in what else ""
@@ -49,15 +50,15 @@ def write_text(audit: Audit, console: Console) -> None:
 def summary(audit: Audit) -> str:
     """`7 files, 1 error, 2 warnings, 0 infos, 1 suppressed, 1 file not readable`."""
     counts = [(len([f for f in audit.findings if f.severity is each]), each.word) for each in reversed(Severity)]
-    parts = [_count(len(audit.files), "file"), *(_count(number, word) for number, word in counts)]
+    parts = [counted(len(audit.files), "file"), *(counted(number, word) for number, word in counts)]
     if audit.suppressed:
         parts.append(f"{len(audit.suppressed)} suppressed")
     if audit.muted:
         parts.append(f"{len(audit.muted)} muted")
     if audit.unread:
-        parts.append(f"{_count(len(audit.unread), 'file')} not read")
+        parts.append(f"{counted(len(audit.unread), 'file')} not read")
     if audit.problems:
-        parts.append(f"{_count(len(audit.problems), 'file')} not judged")
+        parts.append(f"{counted(len(audit.problems), 'file')} not judged")
     return ", ".join(parts)
 
 
@@ -92,10 +93,6 @@ def _print(console: Console, finding: Finding, *, explained: bool) -> None:
 
 def _where(finding: Finding) -> str:
     return f"{finding.path}:{finding.place.line}:{finding.place.column}"
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def _line(console: Console, text: str, style: str = "") -> None:

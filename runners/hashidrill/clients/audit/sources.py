@@ -19,6 +19,7 @@ from hashidrill.clients.audit.hcl1 import CONSUL, NOMAD, VAULT, read_hcl1
 from hashidrill.clients.audit.kinds import entries_of, kind_of, names_an_agent, part_of
 from hashidrill.clients.audit.python_code import Module, read_python
 from hashidrill.clients.audit.tree import Comment, MalformedError, Mapping, Place, Scalar, Value, read_json
+from hashidrill.core.units import counted
 
 _LOOKED_AT_BYTES = 256 * 1024
 SPEAKS_OF_US = re.compile(rb"consul|nomad|vault", re.IGNORECASE)
@@ -72,13 +73,13 @@ def _matches(path: Path, patterns: Sequence[str]) -> bool:
     return any(fnmatch(path.name, pattern) for pattern in patterns)
 
 
-def counted(unread: Sequence[Unread]) -> list[tuple[str, list[str]]]:
+def by_kind(unread: Sequence[Unread]) -> list[tuple[str, list[str]]]:
     """(`61 Nomad Pack templates`, their paths), the most numerous first."""
     kinds: dict[str, list[str]] = {}
     for each in sorted(unread):
         kinds.setdefault(each.what, []).append(each.path)
     ordered = sorted(kinds.items(), key=lambda kind: (-len(kind[1]), kind[0]))
-    return [(f"{len(paths)} {what}{'' if len(paths) == 1 else 's'}", paths) for what, paths in ordered]
+    return [(counted(len(paths), what), paths) for what, paths in ordered]
 
 
 SUFFIXES = (".hcl", ".nomad", ".json", ".service", ".py", ".env")

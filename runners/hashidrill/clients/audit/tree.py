@@ -106,15 +106,8 @@ class Mapping:
 
     def blocks(self, *names: str) -> list[Mapping]:
         """All bodies with one of these names: blocks, objects, and objects in lists, in the order of the file."""
-        found = []
-        for name in names:
-            for entry in self._by_name.get(fold(name), []):
-                values = entry.value.items if isinstance(entry.value, Sequence) else (entry.value,)
-                for value in values:
-                    if isinstance(value, Mapping):
-                        place = entry.place if value is entry.value else value.place
-                        found.append(Mapping(value.entries, place, entry.labels))
-        return found
+        entries = [entry for name in names for entry in self._by_name.get(fold(name), [])]
+        return [body for entry in entries for body in _bodies(entry)]
 
     def block(self, *names: str) -> Mapping | None:
         """All bodies with one of these names as one, as the agents merge them; None without any."""
@@ -148,9 +141,7 @@ class Mapping:
     def texts(self, *names: str) -> list[str]:
         """The strings of a list, or of one string; unknown ones are left out."""
         entry = self.find(*names)
-        if entry is None:
-            return []
-        values = entry.value.items if isinstance(entry.value, Sequence) else (entry.value,)
+        values = [] if entry is None else _values(entry)
         return [value.value for value in values if isinstance(value, Scalar) and isinstance(value.value, str)]
 
     def names(self) -> set[str]:
@@ -159,15 +150,21 @@ class Mapping:
     def walk(self) -> Iterator[Mapping]:
         """All bodies: this one, and those within it."""
         yield self
-        for entry in self.entries:
-            values = entry.value.items if isinstance(entry.value, Sequence) else (entry.value,)
-            for value in values:
-                if isinstance(value, Mapping):
-                    place = entry.place if value is entry.value else value.place
-                    yield from Mapping(value.entries, place, entry.labels).walk()
+        for body in (body for entry in self.entries for body in _bodies(entry)):
+            yield from body.walk()
 
 
 Value = Scalar | Expression | Sequence | Mapping
+
+
+def _values(entry: Entry) -> tuple[Value, ...]:
+    return entry.value.items if isinstance(entry.value, Sequence) else (entry.value,)
+
+
+def _bodies(entry: Entry) -> Iterator[Mapping]:
+    for value in _values(entry):
+        if isinstance(value, Mapping):
+            yield Mapping(value.entries, entry.place if value is entry.value else value.place, entry.labels)
 
 
 def empty(value: Value) -> bool:

@@ -15,7 +15,6 @@ import ssl
 import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import trustme
@@ -64,9 +63,7 @@ class NameServer:
         (self._folder / "nsswitch.conf").write_text("passwd: files\ngroup: files\nhosts: files dns\n")
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._transport is not None:
             self._transport.close()
         self._scratch.close()
@@ -129,9 +126,7 @@ class Authority:
         made.issue_cert(*NAMES).private_key_and_cert_chain_pem.write_to_path(str(self.certificate))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._scratch.__exit__(None, None, None)
 
     @property

@@ -41,6 +41,7 @@ from hashidrill.core.tap.catalogue import (
     SHORTEST_GAP_S,
     SHORTEST_WAIT_S,
 )
+from hashidrill.core.units import counted
 
 _ADDED = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 """What may be added to each gap of a growth by a factor, as shares of the shortest one."""
@@ -206,10 +207,10 @@ def backoff(fault: str, runs: Sequence[Run], *, own: Own | None = None) -> Judge
     typical = [gap for gap, _ in middles]
     evidence: dict[str, Any] = {"gaps_s": _rounded(typical), "clients": len(runs)}
     if len(typical) < FEWEST_BACKOFF_GAPS:
-        text = f"{_count(len(typical), 'gap')}: fewer than {FEWEST_BACKOFF_GAPS} say nothing about growth"
+        text = f"{counted(len(typical), 'gap')}: fewer than {FEWEST_BACKOFF_GAPS} say nothing about growth"
         return not_for_it("backoff", fault, text, **evidence)
     if len(runs) < FEWEST_CLIENTS:
-        return unknown("backoff", fault, _TOO_FEW.format(_count(len(runs), "operation")), **evidence)
+        return unknown("backoff", fault, _TOO_FEW.format(counted(len(runs), "operation")), **evidence)
     if (own or Own()).works_all_the_time(typical):
         return failed("backoff", fault, f"no waiting at all: gaps {_listed(typical)}", **evidence)
     start = next(k for k, gap in enumerate(typical) if gap >= SHORTEST_GAP_S)
@@ -243,7 +244,7 @@ def exponential(fault: str, runs: Sequence[Run], *, own: Own | None = None) -> J
     columns = by_position(runs)
     typical = [float(np.median(column)) for column in columns]
     if len(typical) >= FEWEST_EXPONENTIAL_GAPS and len(runs) < FEWEST_CLIENTS:
-        return unknown("exponential", fault, _TOO_FEW.format(_count(len(runs), "operation")), clients=len(runs))
+        return unknown("exponential", fault, _TOO_FEW.format(counted(len(runs), "operation")), clients=len(runs))
     waiting = [_middle(column) for gap, column in zip(typical, columns, strict=True) if gap >= SHORTEST_GAP_S]
     if typical and (own or Own()).works_all_the_time(typical):
         waiting = []
@@ -254,7 +255,7 @@ def exponential(fault: str, runs: Sequence[Run], *, own: Own | None = None) -> J
     if len(uncapped) < FEWEST_EXPONENTIAL_GAPS:
         if len(typical) >= FEWEST_EXPONENTIAL_GAPS and not waiting:
             return failed("exponential", fault, f"no waiting at all: gaps {_listed(typical)}", **evidence)
-        text = f"{_count(len(uncapped), 'uncapped gap')}: fewer than {FEWEST_EXPONENTIAL_GAPS} make no curve"
+        text = f"{counted(len(uncapped), 'uncapped gap')}: fewer than {FEWEST_EXPONENTIAL_GAPS} make no curve"
         return not_for_it("exponential", fault, text, **evidence)
     curve = curve_of(uncapped, errors[: len(uncapped)])
     evidence |= {"slope": round(curve.slope, 3), "slope_error": round(curve.slope_error, 3)}
@@ -372,8 +373,8 @@ def retry_after_honoured(fault: str, runs: Sequence[Run], others: Sequence[Run] 
     first = [asked for run in told if run.at()[0].retry_after_s and (pair := told_wait_s(run)) for _, asked in [pair]]
     if len(first) < FEWEST_TOLD_WAITS or len(usual) < FEWEST_OTHER_WAITS:
         text += (
-            f"; that was seen {_count(len(first), 'time')} after a first attempt, and {_count(len(usual), 'wait')} for"
-            f" which it was told less: at least {FEWEST_TOLD_WAITS} and {FEWEST_OTHER_WAITS} are needed"
+            f"; that was seen {counted(len(first), 'time')} after a first attempt, and {counted(len(usual), 'wait')} "
+            f"for which it was told less: at least {FEWEST_TOLD_WAITS} and {FEWEST_OTHER_WAITS} are needed"
         )
         return unknown(name, fault, text, **evidence)
     longest = max(usual)
@@ -382,8 +383,8 @@ def retry_after_honoured(fault: str, runs: Sequence[Run], others: Sequence[Run] 
         text = f"told less it waits up to {longest:.2f}s, so that the {min(first):.2f}s it was told show nothing"
         return unknown(name, fault, text, **evidence)
     waited, asked = min(waits, key=lambda pair: pair[0] - pair[1])
-    text = f"came back after {waited:.2f}s or more, told to wait {asked:.2f}s ({_count(len(first), 'time')})"
-    text += f"; told less, it comes after {longest:.2f}s at most ({_count(len(usual), 'time')})"
+    text = f"came back after {waited:.2f}s or more, told to wait {asked:.2f}s ({counted(len(first), 'time')})"
+    text += f"; told less, it comes after {longest:.2f}s at most ({counted(len(usual), 'time')})"
     return passed(name, fault, text, **evidence)
 
 
@@ -456,7 +457,3 @@ def _rounded(gaps: Sequence[float]) -> list[float]:
 def _listed(gaps: Sequence[float]) -> str:
     shown = ", ".join(f"{gap:.2f}" for gap in gaps[:8])
     return f"{shown}{', ...' if len(gaps) > 8 else ''} s"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

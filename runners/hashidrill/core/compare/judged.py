@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -197,7 +197,7 @@ class ComparisonVerdict:
             "invalid": self.invalid,
             "notes": self.notes,
             "variants": self.variants,
-            "comparisons": [_judgement(each) for each in self.comparisons],
+            "comparisons": list(map(asdict, self.comparisons)),
             "runs": [
                 {
                     "round": run.round,
@@ -207,7 +207,7 @@ class ComparisonVerdict:
                     "verdict": run.verdict.verdict,
                     "invalid": run.verdict.invalid,
                     "doubts": run.verdict.doubts,
-                    "expectations": [_judgement(each) for each in run.verdict.judgements],
+                    "expectations": list(map(asdict, run.verdict.judgements)),
                 }
                 for run in self.runs
             ],
@@ -258,17 +258,6 @@ def judge_comparison(
         _figures(kept, runs),
         lookup.notes(),
     )
-
-
-def _judgement(each: Judgement) -> dict[str, Any]:
-    return {
-        "hypothesis": each.hypothesis,
-        "title": each.title,
-        "finding": each.finding,
-        "text": each.text,
-        "figures": dict(each.figures),
-        "known_issue": each.known_issue,
-    }
 
 
 def _refused(kept: Kept, name: str, recording: Recording) -> str:

@@ -27,7 +27,7 @@ from hashidrill.core.protocols.abc import (
     UndoneByOthers,
 )
 from hashidrill.core.recording.journal import Entry, Journal
-from hashidrill.core.util.wait import pause
+from hashidrill.core.util.wait import first_cause, pause
 
 PROVEN_WITHIN_S = 5.0
 """How long the observer may take to see a fault's effect."""
@@ -124,7 +124,7 @@ class InForce:
 
 @asynccontextmanager
 async def injected(
-    fault: Fault, target: Target, *, fault_id: str, step: int, journal: Journal, gone_within_s: float = GONE_WITHIN_S
+    fault: Fault, target: Target, *, fault_id: str, step: int, journal: Journal
 ) -> AsyncIterator[InForce]:
     """Keeps one fault in force on one target inside the block. Yields it with its proof.
 
@@ -145,7 +145,7 @@ async def injected(
         yield await _apply(fault, undo, journal)
     finally:
         with anyio.CancelScope(shield=True):
-            await revert(fault, undo, journal, gone_within_s=gone_within_s)
+            await revert(fault, undo, journal)
 
 
 def noted(fault: Fault, evidence: Evidence) -> dict[str, Any]:
@@ -282,13 +282,9 @@ async def _observe(fault: Fault, undo: Undo, *, present: bool) -> tuple[Evidence
     try:
         return await fault.verify(undo, present=present), True
     except Exception as error:  # noqa: BLE001 - whatever it raises
-        return Evidence(ok=False, asked=fault.kind, measured=f"the observer failed: {_plain(error)}"), False
-
-
-def _plain(error: BaseException) -> str:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return f"{type(error).__name__}: {error}"
+        cause = first_cause(error)
+        said = f"the observer failed: {type(cause).__name__}: {cause}"
+        return Evidence(ok=False, asked=fault.kind, measured=said), False
 
 
 def fault_from_undo(undo: dict[str, Any], hosts: Any) -> Fault:

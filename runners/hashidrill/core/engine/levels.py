@@ -16,7 +16,7 @@ from hashidrill.core.units import Level
 from hashidrill.core.util.wait import pause
 
 if TYPE_CHECKING:
-    from hashidrill.core.engine.load_generator import OffersLoads
+    from hashidrill.core.engine.load_generator import LoadGenerator
     from hashidrill.core.engine.method_clock import MethodClock
     from hashidrill.core.engine.monitor import Monitor
     from hashidrill.core.experiment.load_levels import Profile, Ramp, Search
@@ -38,7 +38,7 @@ class Steered:
     load: str
     monitor: Monitor
     clock: Clock
-    levels: OffersLoads
+    levels: LoadGenerator
     journal: Journal
     method: MethodClock
 
@@ -101,7 +101,7 @@ class Steered:
         return all(reading.surely(c) for c, reading in readings.items()), f"measured {measured}"
 
 
-async def climb(load: str, ramp: Ramp, monitor: Monitor, clock: Clock, levels: OffersLoads) -> float:
+async def climb(load: str, ramp: Ramp, monitor: Monitor, clock: Clock, levels: LoadGenerator) -> float:
     """Rises one step after each `every` in which the conditions held. Returns the level that it ends at.
 
     When they do not hold, it takes back the last step (unless `step_back` is false) and stops; with `resume` it

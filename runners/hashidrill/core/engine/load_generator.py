@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 import anyio.abc
@@ -21,12 +21,14 @@ from hashidrill.core.experiment.model import Experiment
 from hashidrill.core.loads.operations import unpacked
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import EmitOperation, Sample, selectors_of
+from hashidrill.core.util.wait import first_cause
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from pydantic import BaseModel
 
+    from hashidrill.core.engine.run_state import RunnableDatacenter
     from hashidrill.core.experiment.load_levels import Profile
     from hashidrill.core.recording.journal import Clock
 
@@ -37,33 +39,6 @@ EmitWaiting = Callable[[str, Sequence[int], Sequence[int]], None]
 """Receives a load, the due times of its operations that have waited for some time, and of those that stopped
 waiting.
 """
-
-
-class OffersLoads(Protocol):
-    """The methods that the engine calls on a started load generator."""
-
-    @property
-    def final_read_errors(self) -> Mapping[str, str]: ...
-
-    async def start(
-        self,
-        loads: Sequence[LoadSpecification],
-        emit_operation: EmitOperation,
-        emit_sample: EmitSample,
-        emit_waiting: EmitWaiting,
-    ) -> None: ...
-
-    async def begin(self, t_ns: int) -> None: ...
-
-    async def level(self, load: str, level: float) -> None: ...
-
-    async def hold(self, t_ns: int) -> None: ...
-
-    async def go(self, t_ns: int) -> None: ...
-
-    async def stop(self) -> None: ...
-
-    async def final_reads(self) -> Mapping[str, Mapping[str, str | None]]: ...
 
 
 STOP_WITHIN_S = 15.0
@@ -302,29 +277,10 @@ class LoadGenerator:
 def _bare(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """The single HashidrillError in a group, or the group itself if it holds anything else."""
     errors, rest = group.split(HashidrillError)
-    if errors is None or rest is not None:
-        return group
-    error: BaseException = errors
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+    return group if errors is None or rest is not None else first_cause(errors)
 
 
-class Reached(Protocol):
-    """The methods that load_specifications calls on a datacenter."""
-
-    def load_addresses(self) -> Sequence[str]: ...
-
-    async def endpoints(self, via: str | None) -> Sequence[str]: ...
-
-    def access(self, via: str | None) -> Mapping[str, str]: ...
-
-    def tap_control(self, client: str) -> str: ...
-
-    def namespace(self, host: str) -> str: ...
-
-
-async def load_specifications(experiment: Experiment, datacenter: Reached) -> list[LoadSpecification]:
+async def load_specifications(experiment: Experiment, datacenter: RunnableDatacenter) -> list[LoadSpecification]:
     """Each load and client with the agents that its `via` selects now. Raises SelectorError."""
     address = next(iter(datacenter.load_addresses()), None)
     specifications = []

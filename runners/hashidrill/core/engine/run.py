@@ -14,7 +14,7 @@ import anyio
 
 from hashidrill.core.engine.inject import open_faults, settle
 from hashidrill.core.engine.levels import GENERATOR_FULL, Steered
-from hashidrill.core.engine.load_generator import LoadGenerator, OffersLoads, load_specifications
+from hashidrill.core.engine.load_generator import LoadGenerator, load_specifications
 from hashidrill.core.engine.method_clock import MethodClock
 from hashidrill.core.engine.monitor import Monitor, longest_window_s
 from hashidrill.core.engine.run_state import Admits, Attendant, LooksAround, Run, RunnableDatacenter, Teller, admits_all
@@ -38,7 +38,7 @@ from hashidrill.core.protocols.abc import Probe
 from hashidrill.core.protocols.events import Bus, Tick, decode
 from hashidrill.core.recording.journal import Clock, Entry, Journal, LineKey, read_journal
 from hashidrill.core.recording.seal import seal
-from hashidrill.core.recording.writer import FORMAT, RecordingWriter, Writes
+from hashidrill.core.recording.writer import FORMAT, RecordingWriter
 from hashidrill.core.util.addresses import Addresses
 from hashidrill.core.util.files import JOURNAL_NAME
 from hashidrill.core.util.redaction import Redactor
@@ -58,7 +58,7 @@ EXIT_CODES = {
 _LOOK_EVERY_S = 0.25
 
 
-async def watch_writer(writer: Writes) -> None:
+async def watch_writer(writer: RecordingWriter) -> None:
     """Raises RecordingError as soon as a write fails: a run that is not recorded must not break anything."""
     while True:
         writer.raise_failure()
@@ -66,7 +66,7 @@ async def watch_writer(writer: Writes) -> None:
 
 
 async def close_recording(
-    writer: Writes, journal: Journal, info: Mapping[str, Any], outcome: str, error: str
+    writer: RecordingWriter, journal: Journal, info: Mapping[str, Any], outcome: str, error: str
 ) -> tuple[str, str]:
     """Flushes the recording, writes run.json, seals both, and writes `end` last. Returns the final (outcome, error).
 
@@ -139,8 +139,8 @@ async def run(
     clock: Clock,
     events: Bus,
     redactor: Redactor | None = None,
-    load_generator: Callable[[Clock, str], AbstractAsyncContextManager[OffersLoads]] = LoadGenerator,
-    recording_writer: Callable[[Path, Redactor], Writes] = RecordingWriter,
+    load_generator: Callable[[Clock, str], AbstractAsyncContextManager[LoadGenerator]] = LoadGenerator,
+    recording_writer: Callable[[Path, Redactor], RecordingWriter] = RecordingWriter,
     recording_journal: Callable[..., Journal] = Journal,
     stop: Stop | None = None,
     admits: Admits = admits_all,
@@ -153,12 +153,11 @@ async def run(
 
     1. The caller has loaded and resolved the experiment, and opened the recording and its journal.
     2. Start the datacenter; wait until each service is ready (Consul: leader known, all members alive, a write
-    accepted).
+       accepted).
     3. Start loads and probes. Hold the steady state; if it never holds, no fault is applied.
-    4. For each step of the method: resolve its targets, and inject (hashidrill.core.engine.inject): plan, journal
-    the
-       intent, apply, prove, hold, revert, prove it gone. Guardrails watch; one that trips reverts everything and
-       ends the method.
+    4. For each step of the method: resolve its targets, and inject (hashidrill.core.engine.inject): plan, journal the
+       intent, apply, prove, hold, revert, prove it gone. Guardrails watch; one that trips reverts everything and ends
+       the method.
     5. Recovery window: the loads go on.
     6. Stop the loads; final reads for the durability checks; collect logs.
     7. Close the recording, and write `end` last (`close_recording`). It is judged later.
@@ -401,7 +400,7 @@ def _measured(running: Run, condition: Condition, reading: Reading) -> str:
     return f"{reading}; last look: {said}" if said else str(reading)
 
 
-async def _method(running: Run, levels: OffersLoads) -> str:
+async def _method(running: Run, levels: LoadGenerator) -> str:
     steps = running.experiment.method
     running.enter("method", max(step.at + step.for_ for step in steps))
     running.method, running.levels = MethodClock(running.clock), levels

@@ -12,14 +12,14 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import anyio
 
 from hashidrill.core.engine.inject import InForce as Held
-from hashidrill.core.engine.load_generator import OffersLoads
+from hashidrill.core.engine.load_generator import LoadGenerator
 from hashidrill.core.engine.method_clock import MethodClock, Settling
 from hashidrill.core.engine.monitor import Monitor
 from hashidrill.core.experiment.model import Experiment, Mark, Step
 from hashidrill.core.protocols.abc import Datacenter, Operation, Probe, Sample, Target
 from hashidrill.core.protocols.events import Bus, InForce, Lasting, Note
 from hashidrill.core.recording.journal import Clock, Journal
-from hashidrill.core.recording.writer import Writes
+from hashidrill.core.recording.writer import RecordingWriter
 from hashidrill.core.util.redaction import Redactor
 
 
@@ -100,13 +100,13 @@ class Run:
     datacenter: RunnableDatacenter
     clock: Clock
     journal: Journal
-    writer: Writes
+    writer: RecordingWriter
     monitor: Monitor
     events: Bus
-    generator: AbstractAsyncContextManager[OffersLoads]
+    generator: AbstractAsyncContextManager[LoadGenerator]
     phase: str = ""
     phase_ends_ns: int | None = None
-    levels: OffersLoads | None = None
+    levels: LoadGenerator | None = None
     """Sets the loads' levels; None before the method."""
     admits: Admits = admits_all
     attendant: Attendant | None = None

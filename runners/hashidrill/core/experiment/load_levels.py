@@ -21,7 +21,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from hashidrill.core.experiment.conditions import Condition
-from hashidrill.core.units import Duration, Level
+from hashidrill.core.units import Duration, Level, positive
 
 _NS = 1_000_000_000
 
@@ -170,14 +170,8 @@ def _sane(level: Level) -> Level:
     return level
 
 
-def _positive(duration: Duration) -> Duration:
-    if duration <= 0:
-        raise ValueError("this must be longer than 0s")
-    return duration
-
-
 Height = Annotated[Level, AfterValidator(_sane)]
-Length = Annotated[Duration, AfterValidator(_positive)]
+Length = Annotated[Duration, AfterValidator(positive)]
 
 
 class _Part(BaseModel):

@@ -11,7 +11,7 @@ from hashidrill.core.experiment.documents import listed
 from hashidrill.core.experiment.model import API_VERSION, FIGURE_PATTERN, ISSUE_PATTERN, NAME_PATTERN, STEP_TAGS, PartOf
 from hashidrill.core.experiment.strict import VERSION_PATTERN
 from hashidrill.core.protocols.registry import near
-from hashidrill.core.units import Quantity, shown
+from hashidrill.core.units import Quantity, counted, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -90,10 +90,10 @@ _EXPECTED: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "less_than_equal": lambda ctx: f"at most {ctx['le']}",
     "less_than": lambda ctx: f"less than {ctx['lt']}",
     "string_pattern_mismatch": lambda ctx: _PATTERNS.get(ctx["pattern"], f"text that matches {ctx['pattern']}"),
-    "string_too_short": lambda ctx: f"at least {_counted(ctx['min_length'], 'character')}",
-    "string_too_long": lambda ctx: f"at most {_counted(ctx['max_length'], 'character')}",
-    "too_short": lambda ctx: f"at least {_counted(ctx['min_length'], 'entry', 'entries')}",
-    "too_long": lambda ctx: f"at most {_counted(ctx['max_length'], 'entry', 'entries')}",
+    "string_too_short": lambda ctx: f"at least {counted(ctx['min_length'], 'character')}",
+    "string_too_long": lambda ctx: f"at most {counted(ctx['max_length'], 'character')}",
+    "too_short": lambda ctx: f"at least {counted(ctx['min_length'], 'entry', 'entries')}",
+    "too_long": lambda ctx: f"at most {counted(ctx['max_length'], 'entry', 'entries')}",
 }
 
 
@@ -194,7 +194,3 @@ def _described(value: Any) -> str:
     if isinstance(value, list):
         return f"a list of {len(value)}" if value else "an empty list"
     return shown(value)
-
-
-def _counted(number: int, noun: str, nouns: str = "") -> str:
-    return f"{number} {noun if number == 1 else nouns or noun + 's'}"

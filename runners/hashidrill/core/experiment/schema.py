@@ -44,6 +44,8 @@ def experiment_schema(*, bases: bool = True, named: Path | None = None) -> Schem
 
     Without `bases`, each experiment must be complete by itself.
     """
+    from hashidrill.core.hypothesis import all_comparisons, all_hypotheses  # noqa: PLC0415 - numpy, seldom needed
+
     schema = Experiment.model_json_schema(by_alias=True, schema_generator=Untitled)
     definitions: Schema = schema.pop("$defs")
     for name, product in registry.services().items():
@@ -62,8 +64,8 @@ def experiment_schema(*, bases: bool = True, named: Path | None = None) -> Schem
     common = definitions["ProbeSpec"]["properties"]
     times: Schema = {key: common[key] for key in ("every", "timeout")}
     definitions["ProbeSpec"] = _kinds("probe", ProbeSpec, registry.probes(), times, definitions)
-    definitions["Expectation"] = _expectations(definitions, named)
-    definitions["Comparison"] = _comparisons(definitions, named)
+    definitions["Expectation"] = _judged(all_hypotheses(named=named), "hypothesis", definitions)
+    definitions["Comparison"] = _judged(all_comparisons(named=named), "comparison", definitions)
     schema["properties"]["compare"]["items"] = {"$ref": "#/$defs/Comparison"}
     schema["properties"]["variants"]["additionalProperties"] = False
     schema["properties"]["extends"] = {
@@ -169,18 +171,6 @@ def _kinds(what: str, spec: type[BaseModel], kinds: dict[str, Any], common: Sche
         "required": ["kind"],
         "allOf": branches,
     }
-
-
-def _expectations(definitions: Schema, named: Path | None) -> Schema:
-    from hashidrill.core.hypothesis import all_hypotheses  # noqa: PLC0415 - numpy, which the rest of this can do without
-
-    return _judged(all_hypotheses(named=named), "hypothesis", definitions)
-
-
-def _comparisons(definitions: Schema, named: Path | None) -> Schema:
-    from hashidrill.core.hypothesis import all_comparisons  # noqa: PLC0415 - numpy, which the rest of this can do without
-
-    return _judged(all_comparisons(named=named), "comparison", definitions)
 
 
 def _judged(hypotheses: dict[str, Hypothesis], what: str, definitions: Schema) -> Schema:

@@ -14,9 +14,9 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from hashidrill.core.errors import FaultError
 from hashidrill.core.experiment.strict import Strict
@@ -48,6 +48,7 @@ from hashidrill.core.units import Bandwidth, Duration, Percent, Size
 from hashidrill.core.util.wait import all_at_once
 
 P = TypeVar("P", bound=Strict)
+OBSERVER = Observer("the canary's own calls on a file next to the agent's data")
 _BYTES = 4096
 _BASELINE_WITHIN_S, _WITHIN_S = 4.0, 20.0
 DRIFT_S = 0.005
@@ -228,6 +229,9 @@ def _provable(percent: Percent) -> Percent:
     return percent
 
 
+Share = Annotated[Percent, AfterValidator(_provable)]
+
+
 class LatencyParams(Strict):
     """A delay before each operation of the kind, for a share of them."""
 
@@ -239,7 +243,7 @@ class LatencyParams(Strict):
     """Added time; with `jitter` at most 10s."""
     jitter: Duration = Duration("0s")
     """Plus or minus up to this, evenly distributed; at most `delay`."""
-    percent: Percent = Percent("100%")
+    percent: Share = Percent("100%")
     """Share of the operations, from 1%."""
 
     @model_validator(mode="after")
@@ -256,7 +260,6 @@ class LatencyParams(Strict):
                 f"{what} must be longer than {Duration(DRIFT_S)}: a disk's own operations change by as much when"
                 " something else begins to write"
             )
-        _provable(self.percent)
         return self
 
 
@@ -272,7 +275,7 @@ class DiskLatency(DiskTrialFault[LatencyParams]):
     """
 
     kind: ClassVar[str] = "disk.latency"
-    observer: ClassVar[Observer] = Observer("the canary's own calls on a file next to the agent's data")
+    observer: ClassVar[Observer] = OBSERVER
     Params: ClassVar[type[Strict]] = LatencyParams
     cases: ClassVar[Cases] = Cases(
         each=(
@@ -357,7 +360,7 @@ class ErrorParams(Strict):
     op: Op = "fsync"
     """Which operations fail: `fsync`, `write`, `read` or `all`."""
     errno: str = Field(default="EIO", description="The name of the error, as in errno(3)")
-    percent: Percent = Percent("100%")
+    percent: Share = Percent("100%")
     """Share of the operations, from 1%."""
 
     @field_validator("errno")
@@ -367,11 +370,6 @@ class ErrorParams(Strict):
             raise ValueError(f"there is no errno {value!r}; write one like EIO, ENOSPC or EROFS")
         return value
 
-    @field_validator("percent")
-    @classmethod
-    def _some(cls, value: Percent) -> Percent:
-        return _provable(value)
-
 
 class DiskError(DiskTrialFault[ErrorParams]):
     """Fails disk operations with `errno`.
@@ -380,7 +378,7 @@ class DiskError(DiskTrialFault[ErrorParams]):
     """
 
     kind: ClassVar[str] = "disk.error"
-    observer: ClassVar[Observer] = Observer("the canary's own calls on a file next to the agent's data")
+    observer: ClassVar[Observer] = OBSERVER
     Params: ClassVar[type[Strict]] = ErrorParams
     cases: ClassVar[Cases] = Cases(
         each=({"op": "fsync", "errno": "EIO"}, {"op": "write", "errno": "EROFS", "percent": "40%"}),
@@ -441,7 +439,7 @@ class DiskFull(BaseFault[FullParams]):
 
     kind: ClassVar[str] = "disk.full"
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({DiskCanary, DiskSpace})
-    observer: ClassVar[Observer] = Observer("the canary's own calls on a file next to the agent's data")
+    observer: ClassVar[Observer] = OBSERVER
     Params: ClassVar[type[Strict]] = FullParams
     cases: ClassVar[Cases] = Cases(
         each=({}, {"leave": "1MB"}),
@@ -534,7 +532,7 @@ class DiskBandwidth(DiskTrialFault[BandwidthParams]):
     """
 
     kind: ClassVar[str] = "disk.bandwidth"
-    observer: ClassVar[Observer] = Observer("the canary's own calls on a file next to the agent's data")
+    observer: ClassVar[Observer] = OBSERVER
     Params: ClassVar[type[Strict]] = BandwidthParams
     cases: ClassVar[Cases] = Cases(
         each=({"rate": "256kB/s"}, {"rate": "8kB/s", "op": "read"}),

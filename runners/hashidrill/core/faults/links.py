@@ -124,13 +124,9 @@ class ByProxy:
             if not judge(sampling, _before(undo, proxy), seen[proxy]) or bool(held[proxy]) is not present
         ]
         told = (wrong or list(seen))[0]
-        hits = sampling.hits(seen[told])
-        of_them = median(hits if hits and present else seen[told])
-        trial = sampling.trial
-        figures: dict[str, float | str] = {"links": len(seen), "exchanges": sampling.exchanges, "proxy": told}
-        if trial.unit and sampling.toxicity == 1:
-            figures |= {f"asked_{trial.unit}": trial.asked_figure, f"measured_{trial.unit}": trial.figure(of_them)}
-            figures["own_s"] = _before(undo, told).get("typical_s", 0.0)
+        trial, of_them = sampling.trial, _typical(sampling, seen[told], present=present)
+        figures: dict[str, float | str] = {"links": len(seen), "proxy": told}
+        figures |= _figures(sampling, of_them, _before(undo, told))
         return Evidence(
             not wrong,
             f"{trial.asked} through {', '.join(undo['proxies'])}"
@@ -151,12 +147,28 @@ class ByProxy:
         return {proxy: found[proxy] for proxy in undo["proxies"]}
 
 
-def _before(undo: Undo, proxy: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = undo.get("prior", {}).get("baseline", {}).get(proxy, {})
+def _before(undo: Undo, of: str) -> Mapping[str, Any]:
+    """The baseline of a proxy or a link."""
+    found: Mapping[str, Any] = undo.get("prior", {}).get("baseline", {}).get(of, {})
+    return found
+
+
+def _typical(sampling: Sampling, exchanges: Sequence[Exchange], *, present: bool) -> Exchange:
+    hits = sampling.hits(exchanges)
+    return median(hits if hits and present else exchanges)
+
+
+def _figures(sampling: Sampling, typical: Exchange, before: Mapping[str, Any]) -> dict[str, float | str]:
+    trial = sampling.trial
+    found: dict[str, float | str] = {"exchanges": sampling.exchanges}
+    if trial.unit and sampling.toxicity == 1:
+        found |= {f"asked_{trial.unit}": trial.asked_figure, f"measured_{trial.unit}": trial.figure(typical)}
+        found["own_s"] = before.get("typical_s", 0.0)
     return found
 
 
 def _shown(sampling: Sampling, before: Mapping[str, Any], exchanges: Sequence[Exchange]) -> bool:
+    """Whether enough exchanges were hit, and the median is as requested."""
     needed, hits = sampling.counts(before.get("struck", 0)), sampling.hits(exchanges)
     shown = needed is not None and needed.shows(len(hits))
     return shown and sampling.trial.fits(median(hits), 2 * before.get("typical_s", 0.0))
@@ -419,13 +431,10 @@ class _Looks:
         sampling, trial = self.sampling, self.sampling.trial
         wrong = [one for one in seen if not (self._shown(one) if present else self._free(one))]
         told = (wrong or seen)[0]  # a link that speaks against it, if any
-        hits = sampling.hits(told.exchanges)
-        of_them = median(hits if hits and present else told.exchanges)
+        of_them = _typical(sampling, told.exchanges, present=present)
         share = sampling.struck(told.exchanges) / len(told.exchanges)
-        figures: dict[str, float | str] = {"links": len(seen), "exchanges": sampling.exchanges}
-        if trial.unit and sampling.toxicity == 1:
-            figures |= {f"asked_{trial.unit}": trial.asked_figure, f"measured_{trial.unit}": trial.figure(of_them)}
-            figures["own_s"] = self._before(told).get("typical_s", 0.0)
+        figures: dict[str, float | str] = {"links": len(seen)}
+        figures |= _figures(sampling, of_them, _before(self.undo, told.link))
         if sampling.toxicity < 1:
             figures |= {"asked_share": sampling.toxicity, "measured_share": share}
         said = trial.measured(of_them) if sampling.toxicity == 1 else f"{share:.1%} of the connections"
@@ -438,23 +447,13 @@ class _Looks:
             figures,
         )
 
-    def _before(self, one: _Seen) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.undo.get("prior", {}).get("baseline", {}).get(one.link, {})
-        return found
-
     def _shown(self, one: _Seen) -> bool:
-        """Whether enough exchanges were hit, the median is as requested, and the port itself is redirected to the same
-        toxics.
-        """
-        before = self._before(one)
-        needed, hits = self.sampling.counts(before.get("struck", 0)), self.sampling.hits(one.exchanges)
-        shown = needed is not None and needed.shows(len(hits))
-        fits = shown and self.sampling.trial.fits(median(hits), 2 * before.get("typical_s", 0.0))
-        return fits and one.counted and one.holds
+        """Whether the exchanges show it, and the port itself is redirected to the same toxics."""
+        shown = _shown(self.sampling, _before(self.undo, one.link), one.exchanges)
+        return shown and one.counted and one.holds
 
     def _free(self, one: _Seen) -> bool:
-        needed = self.sampling.counts(self._before(one).get("struck", 0))
-        free = needed is not None and needed.is_free(self.sampling.struck(one.exchanges))
+        free = _free(self.sampling, _before(self.undo, one.link), one.exchanges)
         return free and not (one.counted or one.holds)
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from hashidrill.core.errors import FaultError, WaitTimeoutError
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.faults.base import BaseFault, Cases, NoParams, P
-from hashidrill.core.protocols.abc import Claim, Evidence, Observer, Place, Target, Undo
+from hashidrill.core.protocols.abc import AgentProcess, Claim, Evidence, Observer, Place, Target, Undo
 from hashidrill.core.protocols.capabilities import ProcessControl, Processes
 from hashidrill.core.protocols.claims import (
     AGENT,
@@ -38,6 +38,16 @@ class _ProcessFault(BaseFault[P]):
     def uses(self, place: Place) -> Sequence[Claim]:
         return (needs(HOST), takes(PROCESS), takes(AGENT))
 
+    async def _signal(self, undo: Undo, number: int) -> None:
+        """Raises FaultError for a process that is gone."""
+        if not await self._host(undo).use(ProcessControl).signal(undo["reference"], number):
+            raise FaultError(f"{undo['host']}: {undo['agent']} (process {undo['reference']}) was gone already")
+
+    async def _look(self, undo: Undo) -> tuple[AgentProcess | None, bool]:
+        """The agent's process, and whether the agent answers."""
+        processes = self._host(undo).use(Processes)
+        return await processes.agent_process(undo["agent"]), await processes.agent_answers(undo["agent"], _ANSWER_S)
+
 
 class ProcessPause(_ProcessFault[NoParams]):
     """Freezes the agent with SIGSTOP: it keeps its ports, locks and place in Raft, and does nothing.
@@ -60,13 +70,10 @@ class ProcessPause(_ProcessFault[NoParams]):
         return {}
 
     async def apply(self, undo: Undo) -> None:
-        if not await self._host(undo).use(ProcessControl).signal(undo["reference"], signal.SIGSTOP):
-            raise FaultError(f"{undo['host']}: {undo['agent']} (process {undo['reference']}) was gone already")
+        await self._signal(undo, signal.SIGSTOP)
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        host = self._host(undo)
-        process = await host.use(Processes).agent_process(undo["agent"])
-        answers = await host.use(Processes).agent_answers(undo["agent"], _ANSWER_S)
+        process, answers = await self._look(undo)
         state = "gone" if process is None else process.state
         stopped = state == "T"
         return Evidence(
@@ -104,14 +111,10 @@ class ProcessKill(_ProcessFault[KillParams]):
         return (*super().uses(place), needs(START), spoils(ANSWERS), spoils(LISTENER))
 
     async def apply(self, undo: Undo) -> None:
-        number = signal.Signals[f"SIG{self.params.signal}"]
-        if not await self._host(undo).use(ProcessControl).signal(undo["reference"], number):
-            raise FaultError(f"{undo['host']}: {undo['agent']} (process {undo['reference']}) was gone already")
+        await self._signal(undo, signal.Signals[f"SIG{self.params.signal}"])
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        host = self._host(undo)
-        process = await host.use(Processes).agent_process(undo["agent"])
-        answers = await host.use(Processes).agent_answers(undo["agent"], _ANSWER_S)
+        process, answers = await self._look(undo)
         runs = process is not None and process.state != "Z"
         return Evidence(
             not runs and not answers if present else runs and answers,
@@ -150,8 +153,7 @@ class ProcessRestart(_ProcessFault[RestartParams]):
 
     async def apply(self, undo: Undo) -> None:
         host = self._host(undo)
-        if not await host.use(ProcessControl).signal(undo["reference"], signal.Signals[f"SIG{self.params.signal}"]):
-            raise FaultError(f"{undo['host']}: {undo['agent']} was gone already")
+        await self._signal(undo, signal.Signals[f"SIG{self.params.signal}"])
 
         async def ended() -> tuple[bool | None, str]:
             process = await host.use(Processes).agent_process(undo["agent"])
@@ -168,10 +170,8 @@ class ProcessRestart(_ProcessFault[RestartParams]):
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
         """In force: a different process. Gone: a process that answers."""
-        host = self._host(undo)
-        process = await host.use(Processes).agent_process(undo["agent"])
+        process, answers = await self._look(undo)
         other = process is not None and process.reference != undo["reference"]
-        answers = await host.use(Processes).agent_answers(undo["agent"], _ANSWER_S)
         return Evidence(
             other if present else process is not None and answers,
             "a new process" if present else "runs and answers",

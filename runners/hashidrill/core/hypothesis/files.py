@@ -349,6 +349,6 @@ def all_hypotheses(*, near_to: Path | None = None, named: Path | None = None) ->
     return {name: each for name, each in collect(folders_of(near_to, named=named)).items() if not each.sides}
 
 
-def all_comparisons(*, near_to: Path | None = None, named: Path | None = None) -> dict[str, Hypothesis]:
+def all_comparisons(*, named: Path | None = None) -> dict[str, Hypothesis]:
     """Every comparison hypothesis by its name, as `all_hypotheses`."""
-    return {name: each for name, each in collect(folders_of(near_to, named=named)).items() if each.sides}
+    return {name: each for name, each in collect(folders_of(named=named)).items() if each.sides}

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field
 
 from hashidrill.core.loads.schedule import OpenLoop, Reply
 from hashidrill.core.protocols.abc import LoadCost
-from hashidrill.core.units import Duration, Rate
+from hashidrill.core.units import Duration, Rate, positive
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -29,16 +29,10 @@ def _sane_rate(rate: Rate) -> Rate:
     return rate
 
 
-def _positive(duration: Duration) -> Duration:
-    if duration <= 0:
-        raise ValueError("a timeout is longer than 0s")
-    return duration
-
-
 Keys = Annotated[int, Field(ge=1, le=100_000, description="How many keys are used in turn")]
 Timeout = Annotated[
     Duration,
-    AfterValidator(_positive),
+    AfterValidator(positive),
     Field(description="When to stop waiting for an answer. Keep it long: a stall is latency to be seen"),
 ]
 LoadRate = Annotated[Rate, AfterValidator(_sane_rate), Field(description="Operations offered, whatever comes back")]

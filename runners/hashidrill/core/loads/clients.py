@@ -46,7 +46,7 @@ from hashidrill.core.util.processes import is_machine_root
 from hashidrill.core.util.safe_json import parse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable
 
     from hashidrill.core.experiment.documents import Document
     from hashidrill.core.loads.context import LoadContext

@@ -17,6 +17,7 @@ import ssl
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import urlencode
 
@@ -26,10 +27,10 @@ from hashidrill.core.loads.answer import Answer, LostError, read_error
 from hashidrill.core.loads.schedule import OVERLOADED
 from hashidrill.core.protocols.abc import Reason
 from hashidrill.core.util.tls import Tls
-from hashidrill.core.util.wait import wait_until
+from hashidrill.core.util.wait import all_at_once, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Iterable, Sequence
 
     from hashidrill.core.loads.connection import Connection
 
@@ -263,9 +264,4 @@ async def for_each(items: Iterable[I], do: Callable[[I], Awaitable[None]]) -> No
         async with limiter:
             await do(item)
 
-    try:
-        async with anyio.create_task_group() as tasks:
-            for item in items:
-                tasks.start_soon(one, item)
-    except ExceptionGroup as group:
-        raise group.exceptions[0] from None
+    await all_at_once(partial(one, item) for item in items)

@@ -34,7 +34,7 @@ import sys
 import time
 from collections import Counter
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import uvloop
 
@@ -49,6 +49,7 @@ from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import CleansUp, HearsTotal, Prepares, ReadsBack
 from hashidrill.core.recording.journal import Clock
 from hashidrill.core.util.processes import ahead
+from hashidrill.core.util.wait import first_cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from hashidrill.core.experiment.load_levels import Piece
     from hashidrill.core.protocols.abc import Load, Operation
 
+T = TypeVar("T")
 BATCH_S = 0.05
 SAMPLE_S = 1.0
 LINE_OPERATIONS = 500
@@ -78,8 +80,7 @@ class Outbox:
 
     def flush(self) -> None:
         batch, self._operations = self._operations, []
-        rest = iter(batch)
-        while part := list(islice(rest, LINE_OPERATIONS)):
+        for part in _parts(batch):
             self.message(operations=part)
 
     def message(self, **fields: Any) -> None:
@@ -284,7 +285,7 @@ def _course(load: dict[str, Any]) -> Course:
     return Course(() if profile is None else Profile.model_validate(profile).pieces(), share)
 
 
-def _parts(items: Iterable[tuple[str, str | None]]) -> Iterator[list[tuple[str, str | None]]]:
+def _parts(items: Iterable[T]) -> Iterator[list[T]]:
     rest = iter(items)
     while part := list(islice(rest, LINE_OPERATIONS)):
         yield part
@@ -380,10 +381,8 @@ def _as_exception(failure: BaseException) -> Exception:
 
 
 def _reason(error: BaseException) -> str:
-    """The first cause, without the groups around it."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return str(error) if isinstance(error, HashidrillError) else f"{type(error).__name__}: {error}"
+    cause = first_cause(error)
+    return str(cause) if isinstance(cause, HashidrillError) else f"{type(cause).__name__}: {cause}"
 
 
 def _settle_in() -> None:

@@ -8,37 +8,13 @@ from hashidrill.core.protocols.abc import Detail, Operation
 
 
 def packed(op: Operation) -> tuple[Any, ...]:
-    detail = None if op.detail is None else (op.detail.table, op.detail.fields)
-    return (
-        op.load,
-        op.intended_ns,
-        op.start_ns,
-        op.end_ns,
-        op.outcome,
-        op.key,
-        op.value,
-        op.status,
-        op.error,
-        op.reason,
-        detail,
-    )
+    return *op.plain, None if op.detail is None else (op.detail.table, op.detail.fields)
 
 
 def unpacked(line: list[Any]) -> Operation:
-    load, intended_ns, start_ns, end_ns, outcome, key, value, status, error, reason, detail = line
-    return Operation(
-        load,
-        intended_ns,
-        start_ns,
-        end_ns,
-        outcome,
-        key,
-        value,
-        status,
-        error,
-        reason,
-        None if detail is None else Detail(*detail),
-    )
+    if (detail := line[-1]) is not None:
+        line = [*line[:-1], Detail(*detail)]
+    return Operation(*line)
 
 
 Row = TypeVar("Row")

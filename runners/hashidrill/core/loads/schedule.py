@@ -103,6 +103,22 @@ class Reply:
     detail: Detail | None = None
     """Replaces the planned one, as `value` does."""
 
+    def operation(
+        self, load: str, times_ns: tuple[int, int, int], key: str, value: str, planned: Detail | None = None
+    ) -> Operation:
+        """The operation that ended like this; `times_ns`: when it was due, when it began, and when it ended."""
+        return Operation(
+            load,
+            *times_ns,
+            self.outcome,
+            key,
+            value if self.value is None else self.value,
+            self.status,
+            self.error,
+            self.reason,
+            planned if self.detail is None else self.detail,
+        )
+
 
 UNDER_WAY = Reply("unknown", error=CANCELLED, reason=Reason.CANCELLED)
 
@@ -131,21 +147,7 @@ class Spells(Generic[K]):
     def end(self, what: K, reply: Reply, at_ns: int, *, key: str, value: str = "") -> None:
         since_ns, token = self._open.pop(what)
         self._waiting.end(token)
-        self._emit(
-            Operation(
-                load=self._load,
-                intended_ns=since_ns,
-                start_ns=since_ns,
-                end_ns=at_ns,
-                key=key,
-                value=value,
-                outcome=reply.outcome,
-                status=reply.status,
-                error=reply.error,
-                reason=reply.reason,
-                detail=reply.detail,
-            )
-        )
+        self._emit(reply.operation(self._load, (since_ns, since_ns, at_ns), key, value))
 
 
 @dataclass(slots=True)
@@ -288,24 +290,11 @@ class OpenLoop:
                 return
 
     def _settle(self, n: int, reply: Reply, emit: EmitOperation) -> None:
-        pending = self._pending.pop(n)
-        self._waiting.end(pending.token)
+        of = self._pending.pop(n)
+        self._waiting.end(of.token)
         planned = None if self._detail is None else self._detail(n)
-        emit(
-            Operation(
-                load=self._load,
-                intended_ns=pending.intended_ns,
-                start_ns=pending.start_ns,
-                end_ns=self._clock.now_ns(),
-                outcome=reply.outcome,
-                key=pending.key,
-                value=pending.value if reply.value is None else reply.value,
-                status=reply.status,
-                error=reply.error,
-                reason=reply.reason,
-                detail=planned if reply.detail is None else reply.detail,
-            )
-        )
+        times_ns = of.intended_ns, of.start_ns, self._clock.now_ns()
+        emit(reply.operation(self._load, times_ns, of.key, of.value, planned))
 
 
 class Agenda:
@@ -361,19 +350,7 @@ class Agenda:
     def _settle(
         self, due_ns: int, start_ns: int, key: str, value: str, reply: Reply, *, detail: Detail | None
     ) -> Operation:
-        settled = Operation(
-            load=self._load,
-            intended_ns=due_ns,
-            start_ns=start_ns,
-            end_ns=self.clock.now_ns(),
-            outcome=reply.outcome,
-            key=key,
-            value=value if reply.value is None else reply.value,
-            status=reply.status,
-            error=reply.error,
-            reason=reply.reason,
-            detail=detail if reply.detail is None else reply.detail,
-        )
+        settled = reply.operation(self._load, (due_ns, start_ns, self.clock.now_ns()), key, value, detail)
         self._emit(settled)
         return settled
 

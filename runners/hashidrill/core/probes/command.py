@@ -69,11 +69,7 @@ class CommandProbe(DeclaredProbe):
 
     def __init__(self, name: str, params: CommandParams, context: ProbeContext, **times: float) -> None:
         super().__init__(name, params, context, **times)
-        own = {
-            key: context.secret(value) if isinstance(value, Source) else value
-            for key, value in params.environment.items()
-        }
-        self._environment = {**without_secrets(os.environ), **own}
+        self._environment = {**without_secrets(os.environ), **context.filled(params.environment)}
 
     async def look(self) -> Look:
         try:

@@ -125,6 +125,10 @@ class ProbeContext:
     def secret(self, source: Source) -> str:
         return source.prefix + self.secrets[source.place]
 
+    def filled(self, values: Mapping[str, str | Source]) -> dict[str, str]:
+        """Headers or variables, with the secrets in the places of their sources."""
+        return {name: self.secret(one) if isinstance(one, Source) else one for name, one in values.items()}
+
 
 class UnservedError(SickError):
     """The target surely did not serve: `ok` is 0, and nothing else is known."""

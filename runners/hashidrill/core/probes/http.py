@@ -181,10 +181,7 @@ class HttpAsker:
         )
         # the probe's own deadline covers the whole look
         self._client = httpx2.AsyncClient(trust_env=False, timeout=None, transport=transport or real)
-        self._headers = {
-            name: context.secret(value) if isinstance(value, Source) else value
-            for name, value in params.headers.items()
-        }
+        self._headers = context.filled(params.headers)
         if params.basic is not None:
             pair = f"{params.basic.username}:{context.secret(params.basic.password)}"
             self._headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
@@ -202,7 +203,13 @@ class Operation:
     """The same as a code, for judging: a `Reason`, or one of the load's own, `PRODUCT.what-happened`."""
     detail: Detail | None = None
 
+    @property
+    def plain(self) -> tuple[Any, ...]:
+        """All fields but `detail`, in order."""
+        return _PLAIN(self)
 
+
+_PLAIN: Callable[[Operation], tuple[Any, ...]] = attrgetter(*[each.name for each in fields(Operation)][:-1])
 EmitOperation = Callable[[Operation], None]
 
 

@@ -16,7 +16,7 @@ import threading
 from collections import Counter
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from hashidrill.core.errors import RecordingError
 from hashidrill.core.recording.journal import storable
@@ -133,27 +133,6 @@ def read_run(path: Path) -> dict[str, Any] | None:
     return loaded if isinstance(loaded, dict) else None
 
 
-class Writes(Protocol):
-    """The protocol of a recording's writer, for the engine."""
-
-    path: Path
-
-    @property
-    def written(self) -> Mapping[str, int]: ...
-
-    def operation(self, op: Operation) -> None: ...
-
-    def sample(self, t_ns: int, sample: Sample) -> None: ...
-
-    def final_reads(self, load: str, values: Mapping[str, str | None]) -> None: ...
-
-    def write_run(self, info: Mapping[str, Any]) -> None: ...
-
-    def raise_failure(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class RecordingWriter:
     """Writes operations, samples and final reads, in batches, from a thread of its own.
 
@@ -178,20 +157,8 @@ class RecordingWriter:
 
     def operation(self, op: Operation) -> None:
         table = "" if op.detail is None else table_of(op.detail)
-        row = (
-            op.load,
-            op.intended_ns,
-            op.start_ns,
-            op.end_ns,
-            op.outcome,
-            op.key,
-            op.value,
-            op.status,
-            op.error,
-            str(op.reason),
-            table,
-        )
-        self._put("operations", row, op.detail)
+        *row, reason = op.plain
+        self._put("operations", (*row, str(reason), table), op.detail)
         if table:
             self.written[table] += 1
 

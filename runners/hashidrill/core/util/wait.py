@@ -65,6 +65,13 @@ async def pause(seconds: float) -> None:
     await anyio.sleep_until(anyio.current_time() + seconds)
 
 
+def first_cause(error: BaseException) -> BaseException:
+    """The first error in a group, however deep; any other error as it is."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 async def all_at_once(calls: Iterable[Callable[[], Coroutine[Any, Any, Any]]]) -> None:
     """Calls and awaits all of them; the first error ends the others. Raises that error, not a group.
 

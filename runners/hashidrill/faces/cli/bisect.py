@@ -19,6 +19,7 @@ from hashidrill.core.experiment.loader import resolve
 from hashidrill.core.experiment.model import services_of
 from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.core.protocols.events import Bus
+from hashidrill.core.units import counted
 from hashidrill.core.util.cores import usable_cores
 from hashidrill.faces.cli.common import Install, Json, Plain, RunsDir, console, examples, print_json
 from hashidrill.faces.cli.remembering import cut_off
@@ -28,7 +29,6 @@ from hashidrill.lab.runs.launch import RUNS_DIR, run_experiment
 from hashidrill.lab.runs.rounds import expected_s
 from hashidrill.reports.live import display as live
 from hashidrill.reports.live.progress import Progress
-from hashidrill.reports.text import counted
 from hashidrill.rollouts.bisect.broken import Expectations, PairedFigure, Rule, Worse
 from hashidrill.rollouts.bisect.candidates import (
     ChangedKeys,

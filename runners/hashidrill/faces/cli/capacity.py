@@ -18,7 +18,7 @@ from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.events import Bus
 from hashidrill.core.recording.reader import Recording
-from hashidrill.core.units import Level
+from hashidrill.core.units import Level, counted
 from hashidrill.faces.cli.common import Install, Json, Plain, RunsDir, console, examples, print_json
 from hashidrill.faces.cli.remembering import cut_off
 from hashidrill.lab.provision.packages import allow_installing
@@ -27,7 +27,6 @@ from hashidrill.lab.runs.rounds import expected_s
 from hashidrill.lab.sandbox.sandbox import scratch_folder
 from hashidrill.reports.live import display as live
 from hashidrill.reports.live.progress import Progress
-from hashidrill.reports.text import counted
 from hashidrill.rollouts.capacity import (
     REPEAT,
     TRIES,

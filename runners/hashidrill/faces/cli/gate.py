@@ -20,6 +20,7 @@ from hashidrill.core.errors import UsageError
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.events import Bus, Event, Note, Subscriber, Tick
 from hashidrill.core.protocols.registry import near
+from hashidrill.core.units import counted
 from hashidrill.core.util.interrupts import finish, when_hung_up
 from hashidrill.faces.cli.common import (
     FailOn,
@@ -41,7 +42,7 @@ from hashidrill.lab.runs.rounds import AT_MOST
 from hashidrill.lab.sandbox.sandbox import scratch_folder
 from hashidrill.reports.live import display as live
 from hashidrill.reports.live.progress import Progress
-from hashidrill.reports.text import counted, human_duration
+from hashidrill.reports.text import human_duration
 from hashidrill.rollouts.gate.configuration import (
     Side,
     Source,

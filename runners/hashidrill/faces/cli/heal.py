@@ -15,6 +15,7 @@ import typer
 from hashidrill.core.errors import UsageError
 from hashidrill.core.recording.journal import settled
 from hashidrill.core.recording.signed_runs import open_recordings
+from hashidrill.core.units import counted
 from hashidrill.core.util.files import HEAL_NAME, JOURNAL_NAME
 from hashidrill.core.util.folders import DAYS
 from hashidrill.faces.cli.attached import AttachTo, attached
@@ -31,7 +32,6 @@ from hashidrill.faces.cli.common import (
 from hashidrill.lab.runs.heal import Healed, heal_local, sweep
 from hashidrill.lab.runs.launch import RUNS_DIR
 from hashidrill.reports.live import display as live
-from hashidrill.reports.text import counted
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -14,6 +14,7 @@ from hashidrill.core.errors import HashidrillError, UsageError
 from hashidrill.core.experiment.library import SUFFIXES
 from hashidrill.core.judging.verdict import Verdict
 from hashidrill.core.protocols.registry import near
+from hashidrill.core.units import counted
 from hashidrill.core.util.folders import project
 from hashidrill.faces.cli.common import Json, examples, print_json, print_line, print_table, print_text
 from hashidrill.gamedays.history import pages
@@ -22,7 +23,7 @@ from hashidrill.gamedays.history.model import VARIABLE, Day, Run, Series, histor
 from hashidrill.gamedays.history.noise import MOST, trends
 from hashidrill.gamedays.history.steadiness import WINDOW, Tried, steadiness
 from hashidrill.gamedays.history.store import Store, opened
-from hashidrill.reports.text import counted, plain_line
+from hashidrill.reports.text import plain_line
 
 Db = Annotated[
     Path | None,

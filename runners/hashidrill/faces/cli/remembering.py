@@ -13,12 +13,12 @@ from rich.console import Console
 
 from hashidrill.core.judging.verdict import RunVerdict
 from hashidrill.core.recording.reader import Recording
+from hashidrill.core.units import counted
 from hashidrill.gamedays.history.model import Run, Turn
 from hashidrill.gamedays.history.on_turn_red import VARIABLE, keep, keep_day, webhook_url
 from hashidrill.gamedays.history.pages import turn_data, turn_line
 from hashidrill.reports.html import attached_to
 from hashidrill.reports.live import display as live
-from hashidrill.reports.text import counted
 
 Notify = Annotated[
     str | None,

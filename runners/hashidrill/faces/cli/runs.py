@@ -346,17 +346,7 @@ def run_data(recording: Recording, verdict: RunVerdict, report: Path | None, cod
         "invalid": verdict.invalid,
         "doubts": verdict.doubts,
         "notes": verdict.notes,
-        "expectations": [
-            {
-                "hypothesis": judgement.hypothesis,
-                "title": judgement.title,
-                "finding": judgement.finding,
-                "text": judgement.text,
-                "figures": dict(judgement.figures),
-                "known_issue": judgement.known_issue,
-            }
-            for judgement in verdict.judgements
-        ],
+        "expectations": list(map(asdict, verdict.judgements)),
         "faults": [asdict(fault) for fault in recording.faults],
         "recording": str(recording.path),
         "report": str(report) if report else None,

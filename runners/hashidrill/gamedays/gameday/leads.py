@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from hashidrill.core.judging.verdict import Finding, Verdict
-from hashidrill.core.units import shown
+from hashidrill.core.units import counted, shown
 from hashidrill.gamedays.gameday.answers import Value, choices, how_to_answer, in_words, read_answer
 from hashidrill.gamedays.gameday.conduct import Lead, Looked, attempts, prediction_id
 from hashidrill.gamedays.gameday.journal import Result
 from hashidrill.gamedays.gameday.model import GoCheck, Message, Person, Question
 from hashidrill.gamedays.gameday.plan import Plan, PlannedRun
 from hashidrill.gamedays.warroom.ballot import Ballot, BallotQuestion, Given, RefusedError
-from hashidrill.reports.text import counted, one_line
+from hashidrill.reports.text import one_line
 
 if TYPE_CHECKING:
     from hashidrill.core.protocols.events import Subscriber

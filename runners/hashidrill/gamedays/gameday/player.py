@@ -17,7 +17,7 @@ from hashidrill.core.judging.verdict import RunVerdict, Verdict
 from hashidrill.core.protocols.events import Bus, Subscriber
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.recording.seal import damage
-from hashidrill.core.units import Size
+from hashidrill.core.units import Size, counted
 from hashidrill.core.util.cores import usable_cores
 from hashidrill.gamedays.gameday.answers import Measured, answers_of, passed_limits
 from hashidrill.gamedays.gameday.conduct import Looked
@@ -29,7 +29,7 @@ from hashidrill.lab.runs.launch import check_machine, new_folder, prepare, run_e
 from hashidrill.lab.runs.rounds import play_variants
 from hashidrill.reports.compared import judge_and_report_comparison
 from hashidrill.reports.figures import figure_rows
-from hashidrill.reports.text import counted, human_bytes, human_number
+from hashidrill.reports.text import human_bytes, human_number
 from hashidrill.reports.write import judge_and_report, judged
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from typing import Any
 
 from hashidrill.core.errors import UsageError
 from hashidrill.core.judging.verdict import Finding, Verdict, merge
+from hashidrill.core.units import counted
 from hashidrill.core.util.files import write_whole
 from hashidrill.gamedays.gameday.answers import Measured
 from hashidrill.gamedays.gameday.conduct import (
@@ -37,7 +38,7 @@ from hashidrill.reports.document import (
     to_markdown,
 )
 from hashidrill.reports.html import FINDINGS, REPORT_NAME, SYMBOLS, page
-from hashidrill.reports.text import NOTHING, counted
+from hashidrill.reports.text import NOTHING
 
 FORMAT = 1
 SUMMARY_NAME, DATA_NAME = "report.md", "report.json"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hashidrill.core.judging.verdict import Finding, Verdict
+from hashidrill.core.units import counted
 from hashidrill.gamedays.history.changes import Changed
 from hashidrill.gamedays.history.coverage import Coverage
 from hashidrill.gamedays.history.model import Day, Run, Series, Turn, plain
@@ -15,7 +16,6 @@ from hashidrill.gamedays.history.noise import FEWEST, Trend
 from hashidrill.gamedays.history.steadiness import Steadiness
 from hashidrill.reports.document import code, row_table
 from hashidrill.reports.text import (
-    counted,
     human_bytes,
     human_duration,
     human_number,

@@ -9,6 +9,7 @@ from typing import Any
 from hashidrill.core.errors import HashidrillError, UsageError
 from hashidrill.core.judging.verdict import Verdict
 from hashidrill.core.recording.reader import Recording
+from hashidrill.core.units import counted
 from hashidrill.core.util.files import write_whole
 from hashidrill.gamedays.runbooks.judge import Drill
 from hashidrill.gamedays.runbooks.rehearsal import Rehearsal
@@ -28,7 +29,7 @@ from hashidrill.reports.document import (
 )
 from hashidrill.reports.followed import TITLE, FollowedStep, table_of
 from hashidrill.reports.html import REPORT_NAME, SYMBOLS, page, timeline_frame, verdict_banner
-from hashidrill.reports.text import NOTHING, counted, listed
+from hashidrill.reports.text import NOTHING, listed
 from hashidrill.reports.timeline import timeline
 
 SUMMARY_NAME = "report.md"

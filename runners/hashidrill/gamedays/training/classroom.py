@@ -24,13 +24,13 @@ from hashidrill.core.engine.requirements import available_bytes, required_by
 from hashidrill.core.errors import UsageError
 from hashidrill.core.experiment.model import services_of
 from hashidrill.core.protocols.events import Audience
+from hashidrill.core.units import counted
 from hashidrill.core.util.cores import usable_cores
 from hashidrill.gamedays.training import games
 from hashidrill.gamedays.training.campaign import Played, played
 from hashidrill.gamedays.training.game_log import OVER, PAGED, QUIET, STARTS, WATCHED
 from hashidrill.gamedays.warroom.document import Batch, Document
 from hashidrill.gamedays.warroom.room import Room
-from hashidrill.reports.text import counted
 
 if TYPE_CHECKING:
     from hashidrill.gamedays.training.course import Course

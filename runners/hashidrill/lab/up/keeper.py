@@ -27,6 +27,7 @@ from hashidrill.core.errors import HashidrillError
 from hashidrill.core.experiment.model import DatacenterSpec
 from hashidrill.core.util import syscalls as sc
 from hashidrill.core.util.redaction import Redactor
+from hashidrill.core.util.wait import first_cause
 from hashidrill.lab.local.datacenter import LocalDatacenter
 from hashidrill.lab.sandbox.sandbox import Sandbox, read_given, sandbox
 from hashidrill.lab.up.running import RunningDatacenter, remember
@@ -49,15 +50,9 @@ def main() -> None:
         with sandbox(command, environment, state.with_suffix(".log"), given=request) as box:
             anyio.run(_keep, request, state, box)
     except* HashidrillError as errors:  # a group when it comes from a task next to the signal watcher
-        _say({"error": str(_first(errors))})
+        _say({"error": str(first_cause(errors))})
     finally:
         state.unlink(missing_ok=True)
-
-
-def _first(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 async def _keep(request: dict[str, Any], state: Path, box: Sandbox) -> None:
@@ -120,7 +115,7 @@ async def _inside(request: dict[str, Any], root: Path) -> None:
         await datacenter.start()
         await datacenter.wait_ready()
     except* HashidrillError as errors:
-        failure = _first(errors)
+        failure = first_cause(errors)
     if failure is not None:
         _say({"error": _redactor(request).text(str(failure))})  # it may quote the agent's log
         return

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hashidrill.core.util import go_durations
 from hashidrill.core.util.commands import ask
 from hashidrill.core.util.nested import Keys, dotted, leaves, merge
 from hashidrill.products.consul.api import agent_self
@@ -84,8 +85,6 @@ _NAMELESS = frozenset({"limits", "performance"})
 """Groups of keys that Consul's names of settings leave out."""
 _MODES = {"disabled": 0, "permissive": 1, "enforcing": 2}
 _NO_LIMIT = 1e300
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s|us|µs|ns)")
-_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _RAFT_ELECTION_S = 1.0
 """Consul's election timeout at raft_multiplier 1."""
 
@@ -148,7 +147,7 @@ def agrees(key: str, asked: Any, seen: Any) -> bool | None:
     if isinstance(asked, (int, float)) and isinstance(seen, (int, float)):
         return asked == seen or (_unlimited(asked) and _unlimited(seen))
     if isinstance(asked, str) and isinstance(seen, str):
-        lengths = _seconds(asked), _seconds(seen)
+        lengths = go_durations.seconds(asked), go_durations.seconds(seen)
         return lengths[0] == lengths[1] if None not in lengths else asked.lower() == seen.lower()
     return asked == seen if _texts(asked) and _texts(seen) else None
 
@@ -162,13 +161,6 @@ def _texts(value: Any) -> bool:
 
 def _unlimited(number: float) -> bool:
     return number < 0 or number > _NO_LIMIT
-
-
-def _seconds(text: str) -> float | None:
-    parts = _DURATION.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        return None
-    return round(sum(float(number) * _SECONDS[unit] for number, unit in parts), 9)
 
 
 HTTP_PORT = 8500

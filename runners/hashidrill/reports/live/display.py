@@ -42,7 +42,6 @@ from hashidrill.reports.text import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
-    from types import TracebackType
 
     from hashidrill.core.compare.judged import ComparisonVerdict
     from hashidrill.core.judging.verdict import Judgement
@@ -100,7 +99,7 @@ class LiveView:
             self._refresh()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
             self._live = None

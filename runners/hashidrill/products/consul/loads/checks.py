@@ -23,7 +23,7 @@ from hashidrill.core.loads.arrivals import Arrivals, CheckServer
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.loads.http_client import HttpClient, for_each, insist
 from hashidrill.core.protocols.rights import Right
-from hashidrill.core.units import Duration
+from hashidrill.core.units import Duration, positive
 from hashidrill.products.consul import rights
 from hashidrill.products.consul.loads.base import ConsulLoad
 from hashidrill.products.consul.loads.kv import PREFIX, PREPARE_WITHIN_S, Via
@@ -48,12 +48,6 @@ def _sane_interval(interval: Duration) -> Duration:
     return interval
 
 
-def _positive(duration: Duration) -> Duration:
-    if duration <= 0:
-        raise ValueError("a timeout is longer than 0s")
-    return duration
-
-
 class HealthChecks(ConsulLoad):
     """Registers `checks` HTTP checks on each agent. An operation is one check; its latency is how late it came.
 
@@ -72,7 +66,7 @@ class HealthChecks(ConsulLoad):
             Duration, AfterValidator(_sane_interval), Field(description="The interval between two checks")
         ] = Duration("1s")
         check_timeout: Annotated[
-            Duration, AfterValidator(_positive), Field(description="How long an agent waits for the answer to a check")
+            Duration, AfterValidator(positive), Field(description="How long an agent waits for the answer to a check")
         ] = Duration("10s")
         via: Via = "consul:clients"
 

@@ -26,7 +26,7 @@ from hashidrill.core.loads.operations import detail_as
 from hashidrill.core.loads.schedule import Agenda, Reply
 from hashidrill.core.protocols.abc import Detail
 from hashidrill.core.protocols.rights import Right
-from hashidrill.core.units import Duration
+from hashidrill.core.units import Duration, positive
 from hashidrill.core.util.safe_json import parse
 from hashidrill.products.consul import rights
 from hashidrill.products.consul.loads.base import ConsulLoad, left, write_reply
@@ -268,13 +268,7 @@ def _sane_ttl(ttl: Duration) -> Duration:
     return ttl
 
 
-def _positive(duration: Duration) -> Duration:
-    if duration <= 0:
-        raise ValueError("it is longer than 0s")
-    return duration
-
-
-Positive = Annotated[Duration, AfterValidator(_positive)]
+Positive = Annotated[Duration, AfterValidator(positive)]
 
 
 class Lock(ConsulLoad):
