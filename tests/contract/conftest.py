@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import pytest
 
 from hashidrill.lab.provision.build import find_go, module_folder
 from hashidrill.lab.provision.products import KUBERNETES_VERSIONS, PRODUCTS
+from polled import wait
 from ports import free_ports
 
 CONSUL_VERSIONS = [
@@ -66,11 +66,7 @@ def consul_servers(request, tmp_path_factory, binary):
                 servers.processes[name] = subprocess.Popen(
                     command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
                 )
-        deadline = time.monotonic() + 30
-        while not servers.leader():
-            if time.monotonic() > deadline:
-                pytest.fail(f"no leader within 30s; the logs are in {folder}")
-            time.sleep(0.1)
+        wait(f"a leader; the logs are in {folder}", servers.leader, 30, 0.1)
         yield servers
     finally:
         for process in servers.processes.values():

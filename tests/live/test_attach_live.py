@@ -9,10 +9,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
-import subprocess
-import time
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -21,8 +17,9 @@ from attached_consul import Staging
 from drills import experiment, hashidrill, proven, start
 from hashidrill.core.recording.journal import read_journal
 from hashidrill.core.recording.reader import Recording
-from ports import free_ports
+from polled import wait
 from ssh_servers import Here, SshServers
+from toxiproxies import in_links, proxies_of
 
 LOAD = {"kv-writes": {"kind": "consul.kv.write", "rate": "20/s", "keys": 20, "value": "64B", "via": "consul:clients"}}
 TRANSFER = {"fault": "consul.leader.transfer", "on": "consul:leader", "for": "2s"}
@@ -65,58 +62,10 @@ def short(staging, tmp_path):
 
 @pytest.fixture
 def links(staging, toxiproxy, home):
-    """(the attach file, the URL of the API) of a toxiproxy in the links of that estate, as `staging proxies` has it."""
-    address = "127.77.9.9"
-    api, *others = free_ports(12, [address])
-    first = next(port for port in others if all(_is_free(address, port + n) for n in range(10)))
-    plan = hashidrill(
-        "staging",
-        "proxies",
-        "--attach",
-        staging.attach_file(name="plan.yaml"),
-        "--listen",
-        address,
-        "--first-port",
-        first,
-        env=home,
-    )
-    assert plan.returncode == 0, plan.stderr
-    config = staging.folder / "toxiproxy.json"
-    config.write_text(plan.stdout)
-    server = subprocess.Popen(
-        [str(toxiproxy.path), "-host", address, "-port", str(api), "-config", str(config)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        url = f"http://{address}:{api}"
-        deadline = time.monotonic() + _WITHIN_S
-        while not proxies_of(url):
-            assert time.monotonic() < deadline, "no toxiproxy"
-            time.sleep(0.1)
+    """(the attach file, the URL of the API) of a toxiproxy in the links of that estate."""
+    with in_links(toxiproxy.path, staging.attach_file(name="plan.yaml"), staging.folder, home) as url:
         services = f'services: {{toxiproxy: {{address: "{url}"}}}}\n'
         yield staging.attach_file(name="links.yaml", interlocks=services), url
-    finally:
-        server.kill()
-        server.wait()
-
-
-def _is_free(address, port):
-    with socket.socket() as probe:
-        try:
-            probe.bind((address, port))
-        except OSError:
-            return False
-    return True
-
-
-def proxies_of(url):
-    """As its operators see them; nothing while it does not answer."""
-    try:
-        with urllib.request.urlopen(f"{url}/proxies", timeout=5) as answer:
-            return json.load(answer)
-    except OSError:
-        return {}
 
 
 SLOW_LINK = {"fault": "network.latency", "on": "consul:leader", "with": {"delay": "300ms", "port": 8501}, "for": "3s"}
@@ -245,9 +194,7 @@ def test_a_killed_runner_leaves_an_engine_that_reverts_and_closes_the_recording(
     assert staging.management.encode() not in table
     os.killpg(runner.pid, signal.SIGKILL)
     runner.communicate()
-    deadline = time.monotonic() + _WITHIN_S
-    while engines(journal) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait("the engine to end", lambda: not engines(journal), _WITHIN_S)
     events = [entry.event for entry in read_journal(journal)]
     assert "fault.gone" in events
     assert events[-1] == "end"

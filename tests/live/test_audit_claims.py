@@ -10,7 +10,9 @@ from threading import Thread
 import httpx2
 import pytest
 
-from claims import START_WITHIN_S, Agent, free_ports, wait
+from claims import START_WITHIN_S, Agent
+from polled import wait
+from ports import free_ports
 
 pytestmark = pytest.mark.long
 
@@ -38,7 +40,7 @@ def server(start):
 def test_an_agent_without_retry_join_stays_alone(start, server):
     """HD101: the one beside it, with retry_join, has found the server by then."""
     alone, told = start("alone"), start("told", retry_join=[f"127.0.0.1:{server.serf}"])
-    wait("the agent with retry_join to join", lambda: told.members() == {"server", "told"} or None)
+    wait("the agent with retry_join to join", lambda: told.members() == {"server", "told"})
     assert wait("the agent without to answer", alone.members) == {"alone"}
     assert "alone" not in server.members()
     assert told.said("Joining cluster")
@@ -53,7 +55,7 @@ def test_an_agent_with_retry_max_exits_with_1(start):
     assert limited.process.wait(START_WITHIN_S) == 1
     assert limited.said("max join LAN retry exhausted, exiting")
     assert len(limited.said("Join cluster failed, will retry")) == 3
-    wait("more tries", lambda: len(unlimited.said("Join cluster failed, will retry")) > 6 or None)
+    wait("more tries", lambda: len(unlimited.said("Join cluster failed, will retry")) > 6)
     assert unlimited.process.poll() is None
 
 
@@ -73,7 +75,7 @@ def test_a_datacenter_without_retry_join_wan_is_not_federated(start):
     alone = far("alone", "dc3", bootstrap_expect=1)
     everywhere = {"first.dc1", "joins.dc2", "along.dc2"}
     for agent in (first, joins, along):
-        wait(f"{agent.name} to see all", lambda agent=agent: agent.members("agent/members?wan=1") == everywhere or None)
+        wait(f"{agent.name} to see all", lambda agent=agent: agent.members("agent/members?wan=1") == everywhere)
     wait("a leader of the third", alone.leader)
     assert alone.members("agent/members?wan=1") == {"alone.dc3"}
 
@@ -83,7 +85,7 @@ def test_enforced_request_limits_answer_429(start, mode, refused):
     """HD104: reads that any server could answer get 429; in permissive mode nothing is refused."""
     limits = {"request_limits": {"mode": mode, "read_rate": 1, "write_rate": 1}}
     agent = start("server", server=True, bootstrap_expect=1, limits=limits, log_level="DEBUG")
-    wait("a leader", lambda: agent.said("cluster leadership acquired|New leader elected") or None)
+    wait("a leader", lambda: agent.said("cluster leadership acquired|New leader elected"))
     wait("an answer", lambda: agent.get("agent/self"))
     answers = []
 
@@ -187,7 +189,7 @@ def test_consul_lock_without_monitor_retry_gives_up_at_the_first_error(consul, m
 def test_consul_lock_rides_out_the_same_error_by_default(consul, middle):
     held = lock(consul, middle)
     try:
-        wait("the watch after the failed one", lambda: middle.watches > 1 or None)
+        wait("the watch after the failed one", lambda: middle.watches > 1)
         assert held.poll() is None
         said, _ = held.communicate(timeout=START_WITHIN_S)  # closes its standard input, so that the child ends
     finally:

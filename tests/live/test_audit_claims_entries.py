@@ -8,7 +8,9 @@ from __future__ import annotations
 import httpx2
 import pytest
 
-from claims import Agent, free_ports, wait
+from claims import Agent
+from polled import wait
+from ports import free_ports
 from xds import OutlierDetection, RetryPolicy, endpoints, matched_methods, outlier_detection, resources, retry_policies
 
 CALLER, PROXY = "web", "web-sidecar-proxy"
@@ -135,7 +137,7 @@ def test_without_failover_a_proxy_has_no_healthy_endpoint_left(mesh):
 
     assert targets("alone") == {"alone.default.default.dc1"}
     assert targets("covered") == {"covered.default.default.dc1", "standby.default.default.dc1"}
-    wait("the endpoints of both", lambda: len(passing(mesh, "alone")) + len(passing(mesh, "covered")) >= 3 or None)
+    wait("the endpoints of both", lambda: len(passing(mesh, "alone")) + len(passing(mesh, "covered")) >= 3)
     assert passing(mesh, "alone") == {8101: False}
     assert passing(mesh, "covered") == {8102: False, 8103: True}
 

@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from claims import Answer, Scripted, failing, wait
 from claims_nomad import FAILS, SLEEPS, both, job, nomad  # noqa: F401 - `nomad` is a fixture
+from http_scripts import Answer, Scripted, failing
+from polled import wait
 
 pytestmark = [pytest.mark.nomad, pytest.mark.may_skip("Nomad's clients run as root here")]
 
@@ -111,11 +112,11 @@ def test_a_task_with_restart_mode_delay_never_leaves_its_node(agent, mode, leave
     restart = soon(1, mode, interval_s=WITHIN_S if leaves else 5)
     agent.run(job(name, {"Config": FAILS}, restart=restart, ReschedulePolicy=again(1)))
     if leaves:
-        wait("a second allocation", lambda: len(agent.allocs(name)) == 2 or None, within_s=WITHIN_S)
+        wait("a second allocation", lambda: len(agent.allocs(name)) == 2, within_s=WITHIN_S)
         assert agent.allocs(name)[0]["ClientStatus"] == "failed"
     else:
         # three intervals: by then the other is placed anew
-        wait("the restarts of three intervals", lambda: agent.task(name).get("Restarts", 0) >= 4 or None, WITHIN_S)
+        wait("the restarts of three intervals", lambda: agent.task(name).get("Restarts", 0) >= 4, WITHIN_S)
         assert [each["ClientStatus"] for each in agent.allocs(name)] != ["failed"]
         assert len(agent.allocs(name)) == 1
 
@@ -128,8 +129,8 @@ def test_a_batch_job_is_rescheduled_once_a_day_by_default(agent):
     policy = agent.group("default")["ReschedulePolicy"]
     assert (policy["Attempts"], policy["Interval"], policy["Unlimited"]) == (1, 86400 * SECOND, False)
     assert (policy["Delay"], policy["DelayFunction"]) == (5 * SECOND, "constant")
-    wait("the fourth allocation", lambda: len(agent.allocs("says-so")) == 4 or None, within_s=WITHIN_S)
-    wait("the job to be over", lambda: agent.get("job/default")["Status"] == "dead" or None, within_s=WITHIN_S)
+    wait("the fourth allocation", lambda: len(agent.allocs("says-so")) == 4, within_s=WITHIN_S)
+    wait("the job to be over", lambda: agent.get("job/default")["Status"] == "dead", within_s=WITHIN_S)
     assert [each["ClientStatus"] for each in agent.allocs("default")] == ["failed", "failed"]
 
 
@@ -146,9 +147,9 @@ def test_a_failing_check_restarts_nothing_by_itself(agent, name, check, restarte
     """HD215: the same check fails for two tasks; the one with check_restart is restarted."""
     with Scripted(failing(10**6, Answer(500, b""))) as server:
         agent.run(checked(name, server, **check))
-        wait("eight failed checks", lambda: len(server.seen) >= 8 or None, within_s=WITHIN_S)
+        wait("eight failed checks", lambda: len(server.seen) >= 8, within_s=WITHIN_S)
         if restarted:  # the server of Nomad is told after that
-            wait("a restart", lambda: agent.task(name)["Restarts"] or None, within_s=WITHIN_S)
+            wait("a restart", lambda: agent.task(name)["Restarts"], within_s=WITHIN_S)
         else:
             assert agent.task(name)["Restarts"] == 0
         assert len(agent.allocs(name)) == 1
@@ -178,12 +179,12 @@ def test_a_failed_deployment_stays_unless_auto_revert_is_on(agent, reverts):
     failed = deployed(agent, name, "failed", version=1)
     if reverts:
         assert "rolling back to job version 0" in failed["StatusDescription"]
-        wait("the old version anew", lambda: agent.get(f"job/{name}")["Version"] == 2 or None, within_s=WITHIN_S)
+        wait("the old version anew", lambda: agent.get(f"job/{name}")["Version"] == 2, within_s=WITHIN_S)
         deployed(agent, name, "successful", version=2)
-        wait("both instances", lambda: running(agent, name) == 2 or None, within_s=WITHIN_S)
+        wait("both instances", lambda: running(agent, name) == 2, within_s=WITHIN_S)
     else:
         assert agent.group(name)["Update"]["AutoRevert"] is False
-        wait("one instance", lambda: running(agent, name) == 1 or None, within_s=WITHIN_S)
+        wait("one instance", lambda: running(agent, name) == 1, within_s=WITHIN_S)
         assert agent.get(f"job/{name}")["Version"] == 1
 
 

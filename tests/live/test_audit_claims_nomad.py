@@ -10,8 +10,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from claims import Answer, Scripted, free_ports, wait
 from claims_nomad import RAW_EXEC, SLEEPS, Nomad, both, client, job, nomad, server  # noqa: F401 - a fixture
+from http_scripts import Answer, Scripted
+from polled import wait
+from ports import free_ports
 
 pytestmark = [pytest.mark.nomad, pytest.mark.may_skip("Nomad's clients run as root here")]
 
@@ -69,8 +71,8 @@ def test_a_client_without_server_join_has_consul_to_ask_and_nobody_else(start):
         address = {"address": consul.url.removeprefix("http://")}
         alone = start("alone", client=client(), consul=address)
         start("told", client=client(server_join={"retry_join": [f"127.0.0.1:{first.rpc}"]}), consul=address)
-        wait("the client with server_join", lambda: first.nodes() == {"told"} or None, within_s=WITHIN_S)
-        wait("the client without to ask Consul", lambda: consul.asked or None, within_s=WITHIN_S)
+        wait("the client with server_join", lambda: first.nodes() == {"told"}, within_s=WITHIN_S)
+        wait("the client without to ask Consul", lambda: consul.asked, within_s=WITHIN_S)
         # it asks Consul before it answers anybody
         itself = wait("the client without", lambda: alone.get("agent/self"), within_s=WITHIN_S)
         assert itself["config"]["Client"]["ServerJoin"]["RetryJoin"] == []
@@ -89,9 +91,9 @@ def test_a_server_of_several_without_server_join_has_consul_to_ask_and_nobody_el
         def members(agent):
             return {each["Name"].partition(".")[0] for each in (agent.get("agent/members") or {}).get("Members", ())}
 
-        wait("the server with server_join", lambda: members(told) == {"first", "told"} or None, within_s=WITHIN_S)
-        wait("the servers to ask Consul", lambda: consul.asked or None, within_s=WITHIN_S)
-        assert wait("the server without", lambda: members(alone) or None, within_s=WITHIN_S) == {"alone"}
+        wait("the server with server_join", lambda: members(told) == {"first", "told"}, within_s=WITHIN_S)
+        wait("the servers to ask Consul", lambda: consul.asked, within_s=WITHIN_S)
+        assert wait("the server without", lambda: members(alone), within_s=WITHIN_S) == {"alone"}
 
 
 def test_an_agent_with_retry_max_exits_with_1(start):
@@ -103,7 +105,7 @@ def test_an_agent_with_retry_max_exits_with_1(start):
     assert limited.process.wait(WITHIN_S) == 1
     assert limited.said("max join retry exhausted, exiting") == 1
     assert limited.said("join failed") == 4
-    wait("more tries", lambda: unlimited.said("join failed") > 8 or None, within_s=WITHIN_S)
+    wait("more tries", lambda: unlimited.said("join failed") > 8, within_s=WITHIN_S)
     assert unlimited.process.poll() is None
 
 
@@ -113,7 +115,7 @@ def test_an_agent_with_start_join_does_not_start_when_nobody_answers(start):
     once = start("once", server=server(server_join={"start_join": [f"127.0.0.1:{nobody}"]}))
     again = start("again", server=server(server_join={"retry_join": [f"127.0.0.1:{nobody}"], "retry_interval": "1s"}))
     assert once.process.wait(WITHIN_S) == 1
-    wait("a second try", lambda: again.said("join failed") >= 2 or None, within_s=WITHIN_S)
+    wait("a second try", lambda: again.said("join failed") >= 2, within_s=WITHIN_S)
     assert again.process.poll() is None
 
 
@@ -155,7 +157,7 @@ def templated(binary, folder, name, consul, *, change_mode="restart", **retry):
         template = {"EmbeddedTmpl": '{{ key "key" }}', "DestPath": "local/key", "ChangeMode": change_mode}
         never = {"Attempts": 0, "Interval": 5 * SECOND, "Delay": 0, "Mode": "fail"}
         agent.run(job("reads", {"Config": SLEEPS, "Templates": [template]}, restart=never))
-        wait("the task", lambda: agent.task("reads").get("State") == "running" or None, within_s=WITHIN_S)
+        wait("the task", lambda: agent.task("reads").get("State") == "running", within_s=WITHIN_S)
         consul.failing.set()
         yield agent
     finally:
@@ -172,7 +174,7 @@ LIMITED = {"backoff": "1ms", "max_backoff": "8ms"}
 def test_a_running_task_is_killed_when_the_retries_of_its_template_are_used_up(nomad, tmp_path):  # noqa: F811
     """HD214: twelve retries by default, doubling without jitter up to max_backoff, and then the task is killed."""
     with Watched() as consul, templated(nomad, tmp_path, "limited", consul, **LIMITED) as agent:
-        wait("the task to end", lambda: agent.task("reads")["State"] == "dead" or None, within_s=WITHIN_S)
+        wait("the task to end", lambda: agent.task("reads")["State"] == "dead", within_s=WITHIN_S)
         assert watches(consul) == 13
         assert pauses(agent) == ["1ms", "2ms", "4ms"] + ["8ms"] * 9
         kinds = agent.events("reads")
@@ -182,10 +184,10 @@ def test_a_running_task_is_killed_when_the_retries_of_its_template_are_used_up(n
 def test_a_running_task_whose_templates_change_nothing_is_left_alone(nomad, tmp_path):  # noqa: F811
     """HD214: with change_mode = "noop" nobody looks at the templates of a running task; its retries end as well."""
     with Watched() as consul, templated(nomad, tmp_path, "noop", consul, change_mode="noop", **LIMITED) as agent:
-        wait("the end of the retries", lambda: agent.said("exceeded maximum retries") or None, within_s=WITHIN_S)
+        wait("the end of the retries", lambda: agent.said("exceeded maximum retries"), within_s=WITHIN_S)
         # what is killed is killed at once: long before a task that is asked for now runs
         agent.run(job("later", {"Config": SLEEPS}))
-        wait("a later task", lambda: agent.task("later").get("State") == "running" or None, within_s=WITHIN_S)
+        wait("a later task", lambda: agent.task("later").get("State") == "running", within_s=WITHIN_S)
         assert "Killing" not in agent.events("reads")
         assert agent.task("reads")["State"] == "running"
 
@@ -196,7 +198,7 @@ def test_without_a_limit_the_task_goes_on_and_without_a_cap_the_pauses_double(no
         Watched() as consul,
         templated(nomad, tmp_path, "unlimited", consul, attempts=0, backoff="1ms", max_backoff="0s") as agent,
     ):
-        wait("a thirteenth retry", lambda: len(pauses(agent)) >= 13 or None, within_s=WITHIN_S)
+        wait("a thirteenth retry", lambda: len(pauses(agent)) >= 13, within_s=WITHIN_S)
         assert pauses(agent)[:3] == ["1ms", "2ms", "4ms"]
         assert pauses(agent)[12] == "4.096s"
         assert agent.task("reads")["State"] == "running"
@@ -205,14 +207,14 @@ def test_without_a_limit_the_task_goes_on_and_without_a_cap_the_pauses_double(no
 def test_the_attempts_of_a_template_are_as_many_as_are_said(nomad, tmp_path):  # noqa: F811
     """HD205: two, and the task is killed."""
     with Watched() as consul, templated(nomad, tmp_path, "two", consul, attempts=2, **LIMITED) as agent:
-        wait("the task to end", lambda: agent.task("reads")["State"] == "dead" or None, within_s=WITHIN_S)
+        wait("the task to end", lambda: agent.task("reads")["State"] == "dead", within_s=WITHIN_S)
         assert watches(consul) == 3
 
 
 def test_by_default_the_first_pauses_of_a_template_are_a_quarter_and_half_a_second(nomad, tmp_path):  # noqa: F811
     """HD214: the first three of what are five minutes in all."""
     with Watched() as consul, templated(nomad, tmp_path, "default", consul) as agent:
-        wait("three retries", lambda: len(pauses(agent)) >= 3 or None, within_s=WITHIN_S)
+        wait("three retries", lambda: len(pauses(agent)) >= 3, within_s=WITHIN_S)
         assert pauses(agent)[:3] == ["250ms", "500ms", "1s"]
 
 
@@ -231,7 +233,7 @@ def test_without_disconnect_an_allocation_is_lost_with_its_node_and_replaced(sta
     wait("a leader", first.leader, within_s=WITHIN_S)
     join = {"retry_join": [f"127.0.0.1:{first.rpc}"], "retry_interval": "500ms"}
     node = start("node", client=client(server_join=join), plugin=RAW_EXEC)
-    wait("the node", lambda: first.nodes() or None, within_s=WITHIN_S)
+    wait("the node", first.nodes, within_s=WITHIN_S)
     first.run(job("bare", {"Config": SLEEPS}))
     first.run(job("kept", {"Config": SLEEPS}, Disconnect={"LostAfter": 3600 * SECOND, "Replace": False}))
     names = ("bare", "kept")
@@ -239,14 +241,14 @@ def test_without_disconnect_an_allocation_is_lost_with_its_node_and_replaced(sta
     def statuses():
         return tuple([each["ClientStatus"] for each in first.allocs(name)] for name in names)
 
-    wait("both to run", lambda: statuses() == (["running"], ["running"]) or None, within_s=WITHIN_S)
+    wait("both to run", lambda: statuses() == (["running"], ["running"]), within_s=WITHIN_S)
     node.signal(signal.SIGSTOP)
     wait(
         "both to be seen as gone",
-        lambda: [each[0] for each in statuses()] == ["lost", "unknown"] or None,
+        lambda: [each[0] for each in statuses()] == ["lost", "unknown"],
         within_s=WITHIN_S,
     )
     node.signal(signal.SIGCONT)
     back = (["complete", "running"], ["running"])
-    wait("one to be replaced, the other to be back", lambda: statuses() == back or None, within_s=WITHIN_S)
+    wait("one to be replaced, the other to be back", lambda: statuses() == back, within_s=WITHIN_S)
     assert first.task("kept")["Restarts"] == 0

@@ -20,7 +20,9 @@ from nomad.api.exceptions import BaseNomadException
 from requests.adapters import HTTPAdapter
 from urllib3 import Retry
 
-from claims import Answer, Scripted, failing, free_ports, wait
+from http_scripts import Answer, Scripted, failing
+from polled import wait
+from ports import free_ports
 
 LEADERLESS = Answer(500, b"No cluster leader")
 UNAVAILABLE = Answer(503, b'{"errors": ["Vault is sealed"]}')
@@ -96,7 +98,7 @@ def test_a_connection_closed_while_nothing_was_under_way_is_no_error():
         client = py_consul(server)
         for number in (1, 2, 3):
             assert client.kv.get("key")[1]["Key"] == "key"
-            wait("the server to close the connection", lambda number=number: server.closed == number or None)
+            wait("the server to close the connection", lambda number=number: server.closed == number)
 
 
 def given_timeouts(monkeypatch):

@@ -8,8 +8,10 @@ import signal
 
 import pytest
 
-from claims import Answer, Naps, Scripted, failing, run, wait  # noqa: F401 - `run` is a fixture
+from claims import Naps, run  # noqa: F401 - `run` is a fixture
 from hashidrill.core.util.syscalls import process_state
+from http_scripts import Answer, Scripted, failing
+from polled import wait
 
 pytestmark = pytest.mark.long
 
@@ -59,7 +61,7 @@ def test_with_retry_disabled_the_first_error_ends_it(render):
         assert default.said("exceeded maximum retries")
     with Scripted(failing(12, LEADERLESS, KEY)) as server:
         patient = render(server, retry=AT_ONCE)
-        wait("the key", lambda: patient.said(r"\(runner\) rendered") or None)
+        wait("the key", lambda: patient.said(r"\(runner\) rendered"))
         assert patient.alive
         patient.process.kill()  # asked to end, it would wait for Consul's answer
 
@@ -80,7 +82,7 @@ def child(tmp_path):
     yield pid
     if pid() is not None and runs(pid()):
         os.kill(pid(), signal.SIGKILL)
-        wait("the child to end", lambda: not runs(pid()) or None)
+        wait("the child to end", lambda: not runs(pid()))
 
 
 def runs(pid):
@@ -106,7 +108,7 @@ def test_with_retry_disabled_nobody_is_left_to_look_after_its_child(render, tmp_
             assert program.ended() != 0
             assert len(server.seen) == 2
         else:
-            wait("the watch after the failed one", lambda: len(server.seen) == 3 or None)
+            wait("the watch after the failed one", lambda: len(server.seen) == 3)
             assert program.alive
         assert runs(child())
 
@@ -114,7 +116,7 @@ def test_with_retry_disabled_nobody_is_left_to_look_after_its_child(render, tmp_
 def pauses(render, attempts, **retry):
     with Scripted(failing(99, LEADERLESS)) as server:
         program = render(server, retry=retry)
-        wait(f"{attempts} retries", lambda: len(program.said(PAUSE)) >= attempts or None)
+        wait(f"{attempts} retries", lambda: len(program.said(PAUSE)) >= attempts)
         said = program.said(PAUSE)[:attempts]
         program.process.kill()  # asked to end, it would wait out a pause
     return said

@@ -7,7 +7,10 @@ import json
 import httpx2
 import pytest
 
-from claims import Answer, Naps, Scripted, failing, free_ports, run, wait  # noqa: F401 - `run` is a fixture
+from claims import Naps, run  # noqa: F401 - `run` is a fixture
+from http_scripts import Answer, Scripted, failing
+from polled import wait
+from ports import free_ports
 
 pytestmark = pytest.mark.vault
 
@@ -102,11 +105,11 @@ def test_an_agent_without_retries_gives_a_template_up_at_the_first_error(agent, 
     """HD303: told nothing, it retries the same."""
     with Scripted(answers(UNAVAILABLE, 10**6)) as server:
         none = agent(server, retry={"num_retries": -1}, VAULT_MAX_RETRIES="0")
-        wait("the template to be given up", lambda: none.said("template server error") or None, within_s=WITHIN_S)
+        wait("the template to be given up", lambda: none.said("template server error"), within_s=WITHIN_S)
         assert not none.said(r"retry attempt 1 ")
     with Scripted(answers(UNAVAILABLE, 2)) as server:
         default = agent(server, VAULT_MAX_RETRIES="0")
-        wait("the secret", lambda: (tmp_path / "rendered").exists() or None, within_s=WITHIN_S)
+        wait("the secret", (tmp_path / "rendered").exists, within_s=WITHIN_S)
         assert len(default.said(r"retry attempt \d+ ")) == 2
         assert not default.said("template server error")
 
@@ -136,7 +139,7 @@ def test_an_agent_whose_templates_fail_lives_on_unless_told_otherwise(agent, exi
         if exits:
             assert program.ended(WITHIN_S) != 0
         else:
-            wait("it to start again", lambda: len(program.said("template server error")) >= 2 or None, WITHIN_S)
+            wait("it to start again", lambda: len(program.said("template server error")) >= 2, WITHIN_S)
             assert program.alive
         assert program.said("template server error")
 
@@ -197,14 +200,14 @@ def test_a_node_without_retry_join_joins_nobody(vault, run, tmp_path):  # noqa: 
         status, answer = first.call("GET", "sys/storage/raft/configuration", token)
         return {each["node_id"] for each in answer["data"]["config"]["servers"]} if status == 200 else set()
 
-    wait("the first to lead", lambda: members() == {"first"} or None, within_s=WITHIN_S)
+    wait("the first to lead", lambda: members() == {"first"}, within_s=WITHIN_S)
 
     def unsealed():
         told.call("PUT", "sys/unseal", key=key)
         return None if told.status()["sealed"] else True
 
     wait("the node with retry_join", unsealed, within_s=WITHIN_S)
-    wait("its membership", lambda: members() == {"first", "told"} or None, within_s=WITHIN_S)
+    wait("its membership", lambda: members() == {"first", "told"}, within_s=WITHIN_S)
     assert alone.call("PUT", "sys/unseal", key=key)[0] == 400
     assert alone.status()["initialized"] is False
     assert not alone.program.said("attempting to join possible raft leader node")

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from pathlib import Path
 
 import pytest
 
 from attached_consul import Staging
 from drills import environment, experiment
-from estate_drills import Drills, proxies_of
+from estate_drills import Drills
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import SetsBack
 from hashidrill.core.recording.reader import Recording
+from polled import wait
 from secret_hunt import Hunt
+from toxiproxies import proxies_of
 
 LOAD = {"kv-writes": {"kind": "consul.kv.write", "rate": "20/s", "keys": 20, "value": "64B", "via": "consul:servers"}}
 NOTHING_LOST = [{"no_acknowledged_write_lost": {"load": "kv-writes"}}]
@@ -176,10 +177,7 @@ def test_what_an_experiment_leaves_and_a_token_that_gets_out_are_seen_by_the_sam
         estate.ask("DELETE", "/v1/kv/left/behind")
         estate.ask("PUT", "/v1/agent/service/deregister/left-service")
         (estate.conf("worker-1") / "left.json").unlink()
-    deadline = time.monotonic() + 20
-    while estate.dump() != before:
-        assert time.monotonic() < deadline
-        time.sleep(0.5)
+    wait("what was there before", lambda: estate.dump() == before, gap_s=0.5)
 
 
 @pytest.mark.nightly

@@ -28,6 +28,7 @@ from hashidrill.core.faults.base import SERVERS
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.files import JOURNAL_NAME
 from leaks import VARIABLE, Ground
+from polled import wait
 
 pytestmark = pytest.mark.nightly
 
@@ -156,7 +157,7 @@ def play(number, drawn, moment, folder):
     path = draft(folder / f"random{number}.yaml", steps)
     process = start("run", path, "--plain", "--runs", runs, env=environment(**{VARIABLE: work}))
     if moment is not None:
-        wait_for_method(runs)
+        wait("its method", lambda: in_its_method(runs), 90.0, 0.05)
         time.sleep(moment)
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)
@@ -168,11 +169,8 @@ def play(number, drawn, moment, folder):
     return Outcome(number, recording, moment is not None, left, process.returncode, refused, said)
 
 
-def wait_for_method(runs, within_s=90.0):
-    deadline = time.monotonic() + within_s
-    while not any('"phase":"method"' in j.read_text().replace(" ", "") for j in runs.glob(f"*/{JOURNAL_NAME}")):
-        assert time.monotonic() < deadline, "the run never got to its method"
-        time.sleep(0.05)
+def in_its_method(runs):
+    return any('"phase":"method"' in j.read_text().replace(" ", "") for j in runs.glob(f"*/{JOURNAL_NAME}"))
 
 
 def test_so_many_faults_leave_nothing(outcomes):

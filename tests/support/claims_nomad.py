@@ -16,8 +16,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from claims import free_ports, wait
 from hashidrill.lab.sandbox.sandbox import work_parent
+from polled import wait
+from ports import free_ports
 
 _CONFINED = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 _WITHOUT_CGROUPS = ("sh", "-c", 'umount -R -l /sys/fs/cgroup && exec "$@"', "sh")
@@ -149,7 +150,7 @@ def both(binary, folder, name, **more):
         binary, folder, name, server=server(), client=client(**more.pop("client", {})), plugin=RAW_EXEC, **more
     )
     try:
-        wait("the node", lambda: agent.nodes() or None, within_s=CLIENT_WITHIN_S)
+        wait("the node", agent.nodes, within_s=CLIENT_WITHIN_S)
     except BaseException:
         agent.stop()
         raise

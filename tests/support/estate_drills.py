@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-import urllib.request
 import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,9 +13,9 @@ from types import MappingProxyType
 
 from drills import hashidrill
 from hashidrill.core.recording.journal import read_journal
-from ports import free_ports
 from secret_hunt import Hunt
 from ssh_servers import Here, SshServers
+from toxiproxies import in_links
 
 AUDIT = "key hashidrill-audit/"
 _AS_BEFORE_WITHIN_S = 40.0
@@ -64,39 +63,13 @@ class Drills:
     @contextmanager
     def through_links(self, toxiproxy):
         """Inside the block, a toxiproxy stands in its links, as `staging proxies` has it; yields the URL of its API."""
-        address = "127.77.9.8"
-        [api] = free_ports(1, [address])
-        plan = hashidrill(
-            "staging",
-            "proxies",
-            "--attach",
-            self.file("management"),
-            "--listen",
-            address,
-            "--first-port",
-            "21000",
-            env=self.env,
-        )
-        assert plan.returncode == 0, plan.stderr
-        config = self.folder / "toxiproxy.json"
-        config.write_text(plan.stdout)
-        server = subprocess.Popen(
-            [str(toxiproxy), "-host", address, "-port", str(api), "-config", str(config)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        before, url = self._more, f"http://{address}:{api}"
-        try:
-            deadline = time.monotonic() + 30
-            while not proxies_of(url):
-                assert time.monotonic() < deadline, "no toxiproxy"
-                time.sleep(0.1)
+        before = self._more
+        with in_links(toxiproxy, self.file("management"), self.folder, self.env) as url:
             self._more = f'services: {{toxiproxy: {{address: "{url}"}}}}\n'
-            yield url
-        finally:
-            self._more = before
-            server.kill()
-            server.wait()
+            try:
+                yield url
+            finally:
+                self._more = before
 
     def file(self, token):
         return self.estate.attach_file(name=f"{token}.yaml", token=token, interlocks=self._more)
@@ -188,12 +161,3 @@ class Drills:
         for log in self.estate.folder.glob("*.log"):
             hunt.look("log", log, log.read_bytes())
         hunt.look("output", "what the command said", done.stdout + done.stderr)
-
-
-def proxies_of(url):
-    """As its operators see them; nothing while it does not answer."""
-    try:
-        with urllib.request.urlopen(f"{url}/proxies", timeout=5) as answer:
-            return json.load(answer)
-    except OSError:
-        return {}

@@ -9,13 +9,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
 
 from hashidrill.core.util.processes import is_machine_root
+from polled import wait
 
 pytestmark = pytest.mark.long
 
@@ -55,11 +55,8 @@ def alive(mark):
     return found
 
 
-def gone(mark, within_s=5.0):
-    deadline = time.monotonic() + within_s
-    while (left := alive(mark)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return not left
+def gone(mark):
+    return wait(f"the end of {mark}", lambda: not alive(mark), 5.0)
 
 
 def said(err):
@@ -157,9 +154,7 @@ def test_an_upstream_that_is_not_there_is_named():
 def test_ctrl_c_leaves_nothing(consul):
     client = "import time, urllib.request as u; u.urlopen('{url}').read(); time.sleep(86398)"
     with start("--", "python3", "-c", client) as run:
-        deadline = time.monotonic() + 60
-        while alive("86398") in ([], [run.pid]) and time.monotonic() < deadline:
-            time.sleep(0.1)
+        wait("the client", lambda: alive("86398") not in ([], [run.pid]), 60)
         os.kill(run.pid, signal.SIGINT)
         _, err = run.communicate(timeout=30)
     assert run.returncode == 130

@@ -1,7 +1,6 @@
 """Health checks that real Consul agents make: they arrive on time, and are missed when their agent stands still."""
 
 import asyncio
-import contextlib
 import signal
 
 import pytest
@@ -18,6 +17,7 @@ from hashidrill.core.recording.writer import RecordingWriter
 from hashidrill.core.util.wait import wait_until
 from hashidrill.products.consul.loads.checks import HealthChecks
 from hashidrill.testing.recordings import RecordingBuilder
+from tasks import running
 
 pytestmark = pytest.mark.timeout(120)
 CHECKS = 10
@@ -37,7 +37,6 @@ async def offered(urls, enough, *, at_first=lambda operations: None):
     load = checks(urls)
     operations, stood_still_ns = [], 0
     await load.prepare()
-    task = asyncio.create_task(load.run(operations.append))
 
     async def naps():
         nonlocal stood_still_ns
@@ -47,8 +46,6 @@ async def offered(urls, enough, *, at_first=lambda operations: None):
             if load.context.clock.now_ns() - began_ns > STALL_NS:
                 stood_still_ns = load.context.clock.now_ns()
 
-    napping = asyncio.create_task(naps())
-
     def calm():
         return [op for op in operations if op.intended_ns > stood_still_ns]
 
@@ -57,18 +54,13 @@ async def offered(urls, enough, *, at_first=lambda operations: None):
             task.result()
         return count(calm()) or None, f"{len(calm())} operations, last {operations[-3:]}"
 
-    try:
+    async with running(naps()), running(load.run(operations.append)) as task:
         await wait_until(
             "the first arrivals", lambda: look(lambda ops: len(ops) >= 2 * CHECKS * len(urls)), within_s=20
         )
         at_first(operations)
         await wait_until("enough operations", lambda: look(enough), within_s=60)
         return calm()
-    finally:
-        napping.cancel()
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 def judged(tmp_path, operations):

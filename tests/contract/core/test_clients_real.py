@@ -31,6 +31,7 @@ from hashidrill.core.tap.plans import UNSEEN
 from hashidrill.core.util.wait import wait_until
 from hashidrill.lab.local.hosts import LocalTap
 from hashidrill.testing.faults import check_fault
+from polled import wait
 
 pytestmark = pytest.mark.long
 
@@ -292,15 +293,7 @@ def test_how_a_command_ended_is_what_came_of_the_operation(script, outcome, stat
     first = offered.of("one")[0]
     assert (first.outcome, first.status) == (outcome, status), first
     assert first.error.startswith(error)
-    assert left_of("sleep 100.25") == []
-
-
-def left_of(words):
-    """Those that are still there when the kernel has had time to end what was killed."""
-    deadline = time.monotonic() + _WITHIN_S
-    while (found := children_with(words)) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return found
+    wait("the end of what was killed", lambda: not children_with("sleep 100.25"), _WITHIN_S)
 
 
 def children_with(words):
@@ -318,7 +311,7 @@ def test_more_runs_at_one_time_than_are_allowed_is_the_generators_own_failure(tm
     command = spec("sleep", "54.321", rate="20/s", at_once=3)
     offered = Offered(tmp_path, {"slow": command}, count("slow", 3))
     assert all(op.error == "generator overloaded: 3 operations in flight" for op in offered.of("slow")[:3])
-    assert left_of("sleep 54.321") == []
+    wait("the end of what was killed", lambda: not children_with("sleep 54.321"), _WITHIN_S)
 
 
 def test_the_variables_that_clients_read_name_the_tap(tmp_path):
@@ -447,7 +440,7 @@ def test_a_service_is_gone_when_the_loads_are_stopped(tmp_path):
     command = spec("sh", "-c", "trap '' TERM; sleep 43.219; sleep 43.219", service=True)
     offered = Offered(tmp_path, {"deaf": command}, lambda _: bool(children_with("sleep 43.219")))
     assert offered.of("deaf") == []
-    assert left_of("sleep 43.219") == []
+    wait("the end of what was killed", lambda: not children_with("sleep 43.219"), _WITHIN_S)
 
 
 # what ends a run with one message

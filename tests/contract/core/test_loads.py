@@ -34,6 +34,7 @@ from hashidrill.core.util.wait import wait_until
 from hashidrill.products.consul.loads.base import write_reply
 from hashidrill.products.consul.loads.kv import KvRead, KvWrite, identify
 from hashidrill.testing.recordings import RecordingBuilder
+from tasks import running
 
 
 def writes(**params):
@@ -46,19 +47,14 @@ def reads(**params):
 
 async def offered_until(load, operations, enough):
     """Run a load until `enough(operations)`, then stop it."""
-    task = asyncio.create_task(load.run(operations.append))
 
     async def check():
         if task.done():
             task.result()
         return enough(operations) or None, f"{len(operations)} operations"
 
-    try:
+    async with running(load.run(operations.append)) as task:
         await wait_until("enough operations", check, within_s=60)
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 async def hangs(consul, requests):
@@ -184,11 +180,8 @@ def test_what_a_server_says_is_one_answer_and_does_not_spill_into_the_next(data,
 async def test_a_request_that_is_cancelled_leaves_no_answer_for_the_next_one():
     async with FakeConsul(kv={"k": b"one"}).running() as consul, HttpClient() as client:
         consul.answering.clear()
-        task = asyncio.create_task(client.request("GET", f"{consul.url}/v1/kv/k?raw", timeout_s=5))
-        await asyncio.sleep(0.1)
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        async with running(client.request("GET", f"{consul.url}/v1/kv/k?raw", timeout_s=5)):
+            await asyncio.sleep(0.1)
         consul.answering.set()
         outcome = await client.request("GET", f"{consul.url}/v1/status/leader", timeout_s=5)
     assert outcome.body == b'"127.0.0.1:8300"'

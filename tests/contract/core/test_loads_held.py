@@ -1,7 +1,5 @@
 """Views, watchers and churn over real sockets, against an agent that restarts and whose indexes go backwards."""
 
-import asyncio
-import contextlib
 import json
 from collections import Counter, defaultdict
 from itertools import groupby, pairwise
@@ -20,6 +18,7 @@ from hashidrill.products.consul.loads.streams import Streams
 from hashidrill.products.consul.loads.views import Views
 from hashidrill.products.consul.loads.watch import Watch
 from streaming_server import StreamingServer
+from tasks import running
 from watched_consul import WatchedConsul
 
 pytestmark = pytest.mark.long
@@ -40,13 +39,12 @@ class Offered:
         self.samples[what].append(value)
 
     async def __aenter__(self):
-        self.task = asyncio.create_task(self.load.run(self.operations.append))
+        self._running = running(self.load.run(self.operations.append))
+        self.task = await self._running.__aenter__()
         return self
 
     async def __aexit__(self, *_):
-        self.task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self.task
+        await self._running.__aexit__(None, None, None)
         if isinstance(self.load, CleansUp):
             await self.load.clean_up()
 

@@ -19,6 +19,7 @@ from hashidrill.core.util.wait import wait_until
 from hashidrill.products.consul.loads.cas import KvCas, Step
 from hashidrill.products.consul.loads.locks import Action, Lock
 from hashidrill.testing.recordings import RecordingBuilder
+from tasks import running
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -41,7 +42,6 @@ async def offered(load):
     operations = []
     if isinstance(load, Prepares):
         await load.prepare()
-    task = asyncio.create_task(load.run(operations.append))
 
     async def until(enough):
         async def look():
@@ -51,12 +51,8 @@ async def offered(load):
 
         await wait_until("enough operations", look, within_s=30)
 
-    try:
+    async with running(load.run(operations.append)) as task:
         yield operations, until
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 def locks(urls, name, **params):

@@ -15,6 +15,7 @@ import struct
 import time
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 
 import psutil
 import pytest
@@ -26,6 +27,7 @@ from hashidrill.core.tap.plans import Always, First, ForSeconds, Nothing, OnceRe
 from hashidrill.core.tap.tap import Tap, can_count_refusals
 from hashidrill.core.tap.upstream import HttpUpstream, Scripted
 from hashidrill.core.tap.wire import Reply
+from polled import wait
 
 
 def needs_packets(test):
@@ -58,10 +60,15 @@ def behind(plan, work, *, upstream=None, **tap):
     return asyncio.run(main())
 
 
-def get(tap, *, method="GET", path="/v1/kv/x", timeout=5, body=None, headers=None):
+def connected(tap, timeout=5, trust=None):
+    """A connection that is closed after the block; with `trust`, by TLS."""
+    kind = partial(http.client.HTTPSConnection, context=trust) if trust else http.client.HTTPConnection
+    return contextlib.closing(kind("127.0.0.1", tap.port, timeout=timeout))
+
+
+def get(tap, *, method="GET", path="/v1/kv/x", timeout=5, body=None, headers=None, trust=None):
     """One request on a connection of its own: (status, body) or the error's class."""
-    connection = http.client.HTTPConnection("127.0.0.1", tap.port, timeout=timeout)
-    with contextlib.closing(connection):
+    with connected(tap, timeout, trust) as connection:
         try:
             connection.request(method, path, body=body, headers=headers or {})
             reply = connection.getresponse()
@@ -104,8 +111,7 @@ def test_a_client_that_is_led_elsewhere_keeps_its_token():
     """The redirect to a reused connection names the whole target, and not what is recorded of it."""
 
     def request(tap):
-        connection = http.client.HTTPConnection("127.0.0.1", tap.port, timeout=5)
-        with contextlib.closing(connection):
+        with connected(tap) as connection:
             connection.request("GET", "/v1/kv/x?token=hun7er")
             return connection.getresponse().getheader("location")
 
@@ -271,8 +277,7 @@ def test_retry_after_says_what_is_recorded(form):
     fault = "503-retry-after" + ("-date" if form == "date" else "")
 
     def work(tap):
-        connection = http.client.HTTPConnection("127.0.0.1", tap.port, timeout=5)
-        with contextlib.closing(connection):
+        with connected(tap) as connection:
             connection.request("GET", "/")
             return connection.getresponse().getheader("Retry-After")
 
@@ -288,8 +293,7 @@ def test_retry_after_says_what_is_recorded(form):
 @pytest.mark.parametrize("fault", ["reset-before-reused", "reset-after-reused"])
 def test_a_reused_connection_is_reset_and_a_fresh_one_is_not(fault):
     def work(tap):
-        connection = http.client.HTTPConnection("127.0.0.1", tap.port, timeout=5)
-        with contextlib.closing(connection):
+        with connected(tap) as connection:
             connection.request("GET", "/1")
             connection.getresponse().read()
             try:
@@ -309,8 +313,7 @@ def test_a_reused_connection_is_reset_and_a_fresh_one_is_not(fault):
 
 def test_a_client_that_follows_redirects_is_led_to_a_reused_connection():
     def work(tap):
-        connection = http.client.HTTPConnection("127.0.0.1", tap.port, timeout=5)
-        with contextlib.closing(connection):
+        with connected(tap) as connection:
             connection.request("GET", "/v1/kv/x?raw")
             reply = connection.getresponse()
             reply.read()
@@ -542,14 +545,6 @@ async def test_a_client_that_leaves_while_the_tap_closes_stops_nothing():
 # the upstream, byte by byte
 
 
-def until(condition):
-    """In a thread beside the event loop."""
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
 PLAIN = b"HTTP/1.1 200 OK\r\nX-Consul-Index: 7\r\nContent-Length: 5\r\n\r\nhello"
 
 
@@ -614,15 +609,14 @@ def test_a_whole_reply_of_every_form_comes_through_and_so_does_the_next_one(repl
     canned = Canned(reply, [PLAIN])
 
     def work(tap):
-        connection = http.client.HTTPConnection("127.0.0.1", tap.port, timeout=5)
         found = []
-        with contextlib.closing(connection):
+        with connected(tap) as connection:
             for _ in range(2):
                 connection.request("GET", "/v1/kv/x")
                 answer = connection.getresponse()
                 found.append((answer.status, answer.getheader("X-Consul-Index"), answer.read()))
                 if reply[-1] is None:
-                    until(lambda: canned.closed)
+                    wait("the end of the connection", lambda: canned.closed)
                 time.sleep(0.05)  # the tap, on the same event loop, has seen it by then
         return found
 
@@ -667,14 +661,13 @@ def test_what_the_upstream_says_unasked_is_no_answer_to_the_next_request(reply):
     canned = Canned(reply, [PLAIN])
 
     def work(tap):
-        connection = http.client.HTTPConnection("127.0.0.1", tap.port, timeout=5)
-        with contextlib.closing(connection):
+        with connected(tap) as connection:
             found = []
             for _ in range(2):
                 connection.request("GET", "/v1/kv/x")
                 answer = connection.getresponse()
                 found.append((answer.status, answer.read()))
-                until(lambda: canned.pieces >= len(reply))
+                wait("the reply", lambda: canned.pieces >= len(reply))
                 time.sleep(0.05)  # the tap, on the same event loop, has seen it by then
         return found
 
@@ -719,23 +712,13 @@ def test_tls_on_both_sides():
     ca.issue_cert("127.0.0.1", "localhost").configure_cert(server)
     ca.configure_trust(trust)
 
-    def https(tap):
-        connection = http.client.HTTPSConnection("127.0.0.1", tap.port, timeout=5, context=trust)
-        with contextlib.closing(connection):
-            try:
-                connection.request("GET", "/v1/kv/x")
-                reply = connection.getresponse()
-                return reply.status, reply.read()
-            except OSError as error:
-                return type(error)
-
     async def main():
         behind_it = Upstream()
         async with Tap(behind_it, tls=server) as upstream:
             url = upstream.url
             async with Tap(HttpUpstream(url, trust=trust), First("reset-after-fresh"), tls=server) as tap:
-                first = await asyncio.to_thread(https, tap)
-                return first, await asyncio.to_thread(https, tap), tap.url, len(behind_it.asked)
+                first = await asyncio.to_thread(get, tap, trust=trust)
+                return first, await asyncio.to_thread(get, tap, trust=trust), tap.url, len(behind_it.asked)
 
     first, second, url, asked = asyncio.run(main())
     assert issubclass(first, OSError)
@@ -780,10 +763,7 @@ def test_a_command_that_hangs_is_ended_with_all_its_children():
     assert ended.note == "stopped after 0.3s"
     assert time.monotonic() - began < 5
     # SIGKILL is sent to all at once; a busy machine takes a moment over it
-    deadline = time.monotonic() + 5
-    while (left := alive_in_group(int(ended.output))) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert left == []
+    wait("its end", lambda: not alive_in_group(int(ended.output)))
 
 
 def test_a_command_whose_child_keeps_the_pipe_open_does_not_hold_us():

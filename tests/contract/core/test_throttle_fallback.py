@@ -10,10 +10,10 @@ import time
 import anyio
 import pytest
 
-from claims import wait
 from hashidrill.core.util import syscalls
 from hashidrill.core.util.wait import wait_until
 from hashidrill.lab.local.inside.hostd import HostDaemon
+from polled import wait
 
 BUSY = [sys.executable, "-c", "while True: pass"]
 _LONG_S = 1.5
@@ -81,22 +81,22 @@ def test_all_processes_of_a_host_together_get_so_many_cores(busy, share):
     finally:
         daemon.do_unthrottle("x")
     assert "T" not in {state(process) for process in busy}
-    wait("more than their cores", lambda: free(busy) > cores * 1.35 or None, within_s=_WITHIN_S)
+    wait("more than their cores", lambda: free(busy) > cores * 1.35, within_s=_WITHIN_S)
 
 
 @pytest.mark.lie
 def test_a_process_that_others_stopped_is_not_continued(busy):
     agent, canary = busy
     agent.send_signal(signal.SIGSTOP)
-    wait("the agent to stand", lambda: state(agent) == "T" or None)
+    wait("the agent to stand", lambda: state(agent) == "T")
     daemon = HostDaemon(canary.pid)
     daemon._pids["consul"] = agent.pid
     got = Cores([agent])
     daemon.do_throttle("x", 0.02)  # less than any machine has left
     try:
         for _ in range(5):
-            wait("the canary to be stopped", lambda: state(canary) == "T" or None, gap_s=0.002)
-            wait("the canary to be continued", lambda: state(canary) != "T" or None, gap_s=0.002)
+            wait("the canary to be stopped", lambda: state(canary) == "T", gap_s=0.002)
+            wait("the canary to be continued", lambda: state(canary) != "T", gap_s=0.002)
     finally:
         daemon.do_unthrottle("x")
     assert got.now() == 0

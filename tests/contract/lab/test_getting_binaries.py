@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import http.server
 import io
 import os
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 import zipfile
 from collections.abc import Mapping
@@ -26,6 +24,8 @@ from hashidrill.lab.provision import archive as binaries_archive
 from hashidrill.lab.provision import binaries, pins
 from hashidrill.lab.provision import build as binaries_build
 from hashidrill.lab.provision.products import PRODUCTS, WayError, reported_version
+from http_scripts import Answer, Scripted
+from polled import wait
 
 # the tests move XDG_CACHE_HOME, and with it Go's own cache, which is better shared
 GO_CACHE = os.environ.get("GOCACHE") or str(Path.home() / ".cache/go-build")
@@ -48,53 +48,31 @@ def nothing_from_this_machine(monkeypatch, tmp_path):
     monkeypatch.setenv("HASHIDRILL_NO_INSTALL", "1")
 
 
-class ReleaseServer:
+class ReleaseServer(Scripted):
     """Laid out as a vendor's; `files` are what it holds, `hanging` the paths it never answers."""
 
     def __init__(self):
+        super().__init__(self._said)
         self.files: dict[str, bytes] = {}
         self.hanging: set[str] = set()
         self.cut: set[str] = set()
         self.moved: dict[str, str] = {}
-        self.asked: list[str] = []
-        self.released = threading.Event()
-        outer = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self):
-                outer.asked.append(self.path)
-                if self.path in outer.hanging:
-                    outer.released.wait()
-                    return
-                if self.path in outer.moved:
-                    self.send_response(302)
-                    self.send_header("Location", outer.moved[self.path])
-                    self.send_header("Content-Length", "0")
-                    self.end_headers()
-                    return
-                body = outer.files.get(self.path)
-                self.send_response(404 if body is None else 200)
-                self.send_header("Content-Length", str(len(body or b"")))
-                self.end_headers()
-                sent = (body or b"")[: len(body) // 2] if self.path in outer.cut else (body or b"")
-                self.wfile.write(sent)
+    @property
+    def asked(self):
+        return [request.path for request in self.seen]
 
-            def log_message(self, *_):
-                pass
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.released.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+    def _said(self, _number, request):
+        path = request.path
+        if path in self.hanging:
+            return Answer(then="hang")
+        if path in self.moved:
+            return Answer(302, b"", {"Location": self.moved[path]})
+        if (body := self.files.get(path)) is None:
+            return Answer(404, b"")
+        if path in self.cut:
+            return Answer(200, body[: len(body) // 2], {"Content-Length": str(len(body))}, "close")
+        return Answer(200, body)
 
     def publish(self, archive: bytes, *, sha256: str | None = None):
         self.files[f"/consul/1.22.2/{ZIP}"] = archive
@@ -393,20 +371,13 @@ def another_process(said):
         return subprocess.Popen([sys.executable, "-c", code], stdout=output, stderr=subprocess.STDOUT)
 
 
-def wait_for(condition, within_s=20.0):
-    pause = threading.Event()
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        pause.wait(0.02)
-
-
 def test_two_processes_that_want_the_same_binary_build_it_once(go, tmp_path):
     record = go(f"while [ ! -e {tmp_path}/go-on ]; do sleep 0.02; done")
     first = another_process(tmp_path / "first")
-    wait_for(record.exists)
+    wait("the compiler", record.exists)
     second = another_process(tmp_path / "second")
-    wait_for(lambda: "waiting: another process is getting consul 1.22.2" in (tmp_path / "second").read_text())
+    told = "waiting: another process is getting consul 1.22.2"
+    wait("the second to say so", lambda: told in (tmp_path / "second").read_text())
     (tmp_path / "go-on").touch()
     assert (first.wait(20), second.wait(20)) == (0, 0)
     assert len(record.read_text().splitlines()) == 1
@@ -416,7 +387,7 @@ def test_two_processes_that_want_the_same_binary_build_it_once(go, tmp_path):
 def test_a_killed_builder_leaves_nothing_half_and_does_not_hold_up_the_next(go, tmp_path):
     record = go("exec sleep 60")
     builder = another_process(tmp_path / "said")
-    wait_for(lambda: record.exists() and record.read_text().endswith("\n"))  # it is there before its first line is
+    wait("its first line", lambda: record.exists() and record.read_text().endswith("\n"))
     builder.send_signal(signal.SIGKILL)
     builder.wait(20)
     assert binaries.locate("consul", "1.22.2") is None
@@ -429,12 +400,12 @@ def test_a_killed_builder_leaves_nothing_half_and_does_not_hold_up_the_next(go, 
 def test_ctrl_c_ends_the_build_and_its_compiler(go, tmp_path):
     record = go("exec sleep 60")
     builder = another_process(tmp_path / "said")
-    wait_for(lambda: record.exists() and record.read_text().endswith("\n"))  # it is there before its first line is
+    wait("its first line", lambda: record.exists() and record.read_text().endswith("\n"))
     compiler = int(record.read_text().split()[-1])
     builder.send_signal(signal.SIGINT)
     assert builder.wait(20) != 0
     # it ended; whoever adopted it may take a while to reap it
-    wait_for(lambda: (process_state(compiler) or ("Z", 0))[0] == "Z")
+    wait("the end of the compiler", lambda: (process_state(compiler) or ("Z", 0))[0] == "Z")
     assert not list(cached().parent.glob(".work-*"))
 
 

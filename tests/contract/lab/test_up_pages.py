@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import http.server
-import threading
-
 import anyio
 import pytest
 
 from hashidrill.lab.up import keeper
+from http_scripts import Answer, Scripted
 
 PAGES = {
     "nomad 1.10.5, built": (
@@ -23,25 +21,8 @@ PAGES = {
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_that_only_says_there_is_no_ui_is_none(name):
     text, lacks = PAGES[name]
-
-    class Agent(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text.encode())
-
-        def log_message(self, *_):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Agent) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            assert anyio.run(keeper._no_ui, f"http://127.0.0.1:{server.server_port}/ui/") == lacks
-        finally:
-            server.shutdown()
-            thread.join()
+    with Scripted(lambda _number, _request: Answer(body=text.encode())) as server:
+        assert anyio.run(keeper._no_ui, f"{server.url}/ui/") == lacks
 
 
 def test_an_agent_that_does_not_answer_is_said_to_lack_nothing():

@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from hashidrill.core.util.processes import python_path
 from hashidrill.staging.runs.launch_attached import beside_us
+from polled import wait
 
 SECRET = "8f5c1a52-token-of-nobody-9c2d"
 WITHIN_S = 30.0
@@ -54,13 +54,6 @@ with beside_us(command, environment, Path(given["file"] + ".log"), given=given, 
 """
 
 
-def until(holds, what):
-    deadline = time.monotonic() + WITHIN_S
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {WITHIN_S:g}s: {what}"
-        time.sleep(0.02)
-
-
 def said(file):
     return file.read_text() if file.exists() else ""
 
@@ -85,14 +78,14 @@ def test_an_engine_whose_runner_is_killed_reverts_and_ends(tmp_path):
         runner.stdin.write(given)
         runner.stdin.close()
         engine = int(runner.stdout.readline())
-        until(lambda: said(file) == "in force 8f5c", "the engine to begin")
+        wait("the engine to begin", lambda: said(file) == "in force 8f5c")
         for pid in (engine, runner.pid):
             for name in ("cmdline", "environ"):
                 with open(f"/proc/{pid}/{name}", "rb") as seen:  # noqa: PTH123 - of a process that may end
                     assert SECRET.encode() not in seen.read()
         runner.send_signal(signal.SIGKILL)
-    until(lambda: said(file) == "reverted", "the engine to revert")
-    until(lambda: gone(engine), "the engine to end")
+    wait("the engine to revert", lambda: said(file) == "reverted")
+    wait("the engine to end", lambda: gone(engine))
 
 
 @pytest.mark.long
@@ -105,7 +98,7 @@ def test_an_engine_that_is_told_to_end_or_whose_runner_leaves_reverts_first(tmp_
     given = {"file": str(file), "token": SECRET, "for_s": 600, "lifeline": lifeline}
     environment = {**os.environ, "PYTHONPATH": python_path()}
     with beside_us([sys.executable, "-c", ENGINE], environment, tmp_path / "log", given=given, keep=lifeline) as box:
-        until(lambda: said(file).startswith("in force"), "the engine to begin")
+        wait("the engine to begin", lambda: said(file).startswith("in force"))
         if number is not None:
             box.process.send_signal(number)
             box.process.wait(WITHIN_S)

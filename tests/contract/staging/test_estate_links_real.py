@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import subprocess
 import threading
 import time
 from functools import partial
@@ -21,6 +20,7 @@ from hashidrill.staging.attach.login import Login
 from hashidrill.testing.fakes import FakeDatacenter
 from hashidrill.testing.faults import check_fault
 from ports import free_ports
+from toxiproxies import served
 
 pytestmark = [pytest.mark.live, pytest.mark.long]
 CASES = (
@@ -29,7 +29,6 @@ CASES = (
     ("network.timeout", {}),
     ("network.timeout", {"timeout": "400ms"}),
 )
-_WITHIN_S = 10.0
 
 
 class Agent(BaseHTTPRequestHandler):
@@ -54,34 +53,19 @@ class Server(ThreadingHTTPServer):
 @pytest.fixture(scope="module")
 def estate(toxiproxy):
     """(port of the agent, port of the proxy, URL of the API), of a toxiproxy with a toxic and a proxy of others."""
-    api, proxy, other = free_ports(3, ["127.0.0.1"])
+    api, proxy, other = free_ports(3)
     agent = Server(("127.0.0.1", 0), Agent)
     threading.Thread(target=agent.serve_forever, daemon=True).start()
     port = agent.server_address[1]
-    server = subprocess.Popen(
-        [str(toxiproxy.path), "-host", "127.0.0.1", "-port", str(api)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
     try:
-        deadline = time.monotonic() + _WITHIN_S
-        while True:
-            try:
-                ask(api, "GET", "/version")
-                break
-            except OSError:
-                assert time.monotonic() < deadline, "no toxiproxy"
-                time.sleep(0.05)
-        for name, listen in (("web", proxy), ("theirs", other)):
-            body = {"name": name, "listen": f"127.0.0.1:{listen}", "upstream": f"127.0.0.1:{port}", "enabled": True}
-            ask(api, "POST", "/proxies", body | {"upstream": "127.0.0.9:1"} if name == "theirs" else body)
-        theirs = {"name": "of-ben", "type": "latency", "stream": "upstream", "attributes": {"latency": 7}}
-        for name in ("web", "theirs"):
-            ask(api, "POST", f"/proxies/{name}/toxics", theirs)
-        yield port, proxy, api
+        with served(toxiproxy.path, "127.0.0.1", api):
+            theirs = {"name": "of-ben", "type": "latency", "stream": "upstream", "attributes": {"latency": 7}}
+            for name, listen, upstream in (("web", proxy, f"127.0.0.1:{port}"), ("theirs", other, "127.0.0.9:1")):
+                body = {"name": name, "listen": f"127.0.0.1:{listen}", "upstream": upstream, "enabled": True}
+                ask(api, "POST", "/proxies", body)
+                ask(api, "POST", f"/proxies/{name}/toxics", theirs)
+            yield port, proxy, api
     finally:
-        server.kill()
-        server.wait()
         agent.shutdown()
         agent.server_close()
 

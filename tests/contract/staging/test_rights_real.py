@@ -93,7 +93,7 @@ def running(command, ready, folder, env=None):
 @pytest.fixture(scope="module")
 def consul(binary, tmp_path_factory):
     folder = tmp_path_factory.mktemp("consul-acl")
-    http, serf, rpc = free_ports(3, ["127.0.0.1"])
+    http, serf, rpc = free_ports(3)
     ports = {"http": http, "serf_lan": serf, "server": rpc, "dns": -1, "grpc": -1, "grpc_tls": -1, "serf_wan": -1}
     acl = {"enabled": True, "default_policy": "deny", "tokens": {"initial_management": ROOT_TOKEN, "agent": ROOT_TOKEN}}
     config = folder / "config.json"
@@ -117,7 +117,7 @@ def consul(binary, tmp_path_factory):
 @pytest.fixture(scope="module")
 def nomad(binary, tmp_path_factory):
     folder = tmp_path_factory.mktemp("nomad-acl")
-    http, serf, rpc = free_ports(3, ["127.0.0.1"])
+    http, serf, rpc = free_ports(3)
     config = folder / "config.json"
     config.write_text(
         json.dumps(
@@ -144,7 +144,7 @@ def nomad(binary, tmp_path_factory):
 @pytest.fixture(scope="module")
 def vault(binary, tmp_path_factory):
     folder = tmp_path_factory.mktemp("vault-acl")
-    [port] = free_ports(1, ["127.0.0.1"])
+    [port] = free_ports(1)
     command = [
         binary("vault").path,
         "server",

@@ -95,7 +95,7 @@ class Server:
 @pytest.fixture(scope="module")
 def server(binary, tmp_path_factory):
     folder = tmp_path_factory.mktemp("vault-leftovers")
-    [port] = free_ports(1, ["127.0.0.1"])
+    [port] = free_ports(1)
     one, log = Server(f"http://127.0.0.1:{port}"), folder / "log"
     command = [
         str(binary("vault").path),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib.util
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ from hashidrill.core.experiment.load_levels import Course
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.protocols.abc import LoadCost, cost_of, selectors_of
 from hashidrill.testing.recordings import RecordingBuilder
+from tasks import running
 from virtual_time import VirtualClock, run
 
 if TYPE_CHECKING:
@@ -79,11 +79,8 @@ def test_the_example_of_a_load_offers_its_rate_and_has_all_that_is_asked_of_one(
     async def main():
         params = ticker.Params.model_validate({"rate": "50/s"})
         load = ticker("ticks", params, LoadContext([], clock=VirtualClock(), course=Course()))
-        task = asyncio.create_task(load.run(operations.append))
-        await asyncio.sleep(1.999)
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        async with running(load.run(operations.append)):
+            await asyncio.sleep(1.999)
 
     run(main())
     assert [operation.outcome for operation in operations] == ["ok"] * 100

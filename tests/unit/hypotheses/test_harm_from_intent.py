@@ -52,17 +52,11 @@ class TestWhileItIsApplied:
         with pytest.raises(Broken, match="consul-2 led after"):
             check(run(tmp_path).leader(moved(12, 19)), "leader_elected", within="4s")
 
-    def test_a_leader_that_leaves_meanwhile_left(self, tmp_path):
-        held = check(
-            run(tmp_path).leader(moved(15, 15)), "leadership_leaves", fault="consul.snapshot.restore", within="4s"
-        )
-        assert held.figures["left_after_s"] == 0.0
-
-    def test_but_its_time_to_leave_begins_when_the_fault_is_applied(self, tmp_path):
-        held = check(
-            run(tmp_path).leader(moved(23, 23)), "leadership_leaves", fault="consul.snapshot.restore", within="4s"
-        )
-        assert held.figures["left_after_s"] == pytest.approx(3.0, abs=0.5)
+    @pytest.mark.parametrize(("at", "after_s"), [(15, 0.0), (23, pytest.approx(3.0, abs=0.5))])
+    def test_a_leader_that_leaves_meanwhile_left_and_its_time_begins_when_it_is_applied(self, tmp_path, at, after_s):
+        leaving = run(tmp_path).leader(moved(at, at))
+        held = check(leaving, "leadership_leaves", fault="consul.snapshot.restore", within="4s")
+        assert held.figures["left_after_s"] == after_s
 
     def test_a_replica_that_goes_away_meanwhile_must_return(self, tmp_path):
         away = at_work(tmp_path / "run", came_back=(15,), applied=15)

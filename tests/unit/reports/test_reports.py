@@ -519,29 +519,14 @@ ATTACHED = {
 }
 
 
-@pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("run")
-    realistic_run(folder)
-    return folder
-
-
-def of(path, attached):
-    recording = Recording(path)
-    recording.run.pop("attached", None)
-    if attached:
-        recording.run["attached"] = attached
-    return recording
-
-
 def summary(recording):
     console = Console(file=io.StringIO(), width=200)
     final_summary(console, passing(), recording, None)
     return console.file.getvalue()
 
 
-def test_the_report_the_summary_and_the_last_words_name_it(path):
-    recording = of(path, ATTACHED)
+def test_the_report_the_summary_and_the_last_words_name_it(recording, monkeypatch):
+    monkeypatch.setitem(recording.run, "attached", ATTACHED)
     html = render_html(recording, passing())
     assert "Attached datacenter" in html
     assert "1.20.1 at https://consul.example:8501" in html
@@ -551,8 +536,7 @@ def test_the_report_the_summary_and_the_last_words_name_it(path):
     assert "(against staging-1)" in summary(recording)
 
 
-def test_a_run_in_a_datacenter_of_ours_says_nothing_of_the_kind(path):
-    recording = of(path, None)
+def test_a_run_in_a_datacenter_of_ours_says_nothing_of_the_kind(recording):
     for text in (render_html(recording, passing()), markdown_summary(recording, passing()), summary(recording)):
         assert "ttached datacenter" not in text
         assert "(against" not in text

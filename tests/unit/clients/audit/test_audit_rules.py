@@ -126,6 +126,12 @@ def test_a_test_that_is_gone_or_shows_something_else_would_be_noticed():
     assert rule.id not in shown_by(RULES["HD102"])
 
 
+def write_files(folder, files):
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
 def placed(folder, rule_id):
     return [(Path(hit.path).relative_to(folder).as_posix(), hit.place.line) for hit in found(folder, rule_id)]
 
@@ -168,9 +174,7 @@ def test_a_finding_in_a_drop_in_is_told_where_the_drop_in_says_it():
     ],
 )
 def test_a_unit_is_what_systemd_makes_of_it_and_its_drop_ins(tmp_path, files, rules):
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
+    write_files(tmp_path, files)
     assert {finding.rule_id for finding in audit([tmp_path]).findings} == rules
 
 
@@ -342,9 +346,7 @@ NOMAD_SERVER = "nomad agent -server -bootstrap-expect=3 -data-dir=/opt/nomad -co
     ],
 )
 def test_a_command_line_and_files_are_one_agent_for_every_rule(tmp_path, files, rules):
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
+    write_files(tmp_path, files)
     result = audit([tmp_path])
     assert result.problems == []
     assert {

@@ -308,11 +308,6 @@ def test_a_directory_that_cannot_be_listed_is_told(tmp_path, monkeypatch):
     assert problem(tmp_path) == f"{tmp_path}: permission denied"
 
 
-def test_an_empty_directory_is_no_problem(tmp_path):
-    result = audit([tmp_path])
-    assert (result.findings, result.problems, result.files) == ([], [], {})
-
-
 SEEDS = [path.read_bytes() for path in sorted(Path(__file__).with_name("cases").rglob("*")) if path.is_file()]
 
 

@@ -101,20 +101,17 @@ def test_faults_in_force_are_reverted_from_the_journal_alone_latest_first(dead):
     assert dead.journal[-1].data["outcome"] == "crashed"
 
 
-def test_an_intent_alone_is_reverted_too_for_apply_may_have_begun(dead):
-    dead.fault("0-slow", *SLOW)
+@pytest.mark.parametrize("events", [(), ("applied", "proven", "reverted")])
+def test_an_intent_alone_is_reverted_too_and_what_was_not_proven_gone_is_proven_now(dead, events):
+    """Apply may have begun."""
+    dead.fault("0-slow", *SLOW, *events)
     assert dead.healed(dead.world).reverted == ["0-slow"]
+    assert ("fault.gone", "0-slow") in dead.events
 
 
 def test_what_was_gone_already_is_left_alone(dead):
     dead.fault("0-slow", *SLOW, "applied", "proven", "reverted", "gone").fault("1-cut", *CUT, "applied")
     assert dead.healed(dead.world).reverted == ["1-cut"]
-
-
-def test_what_was_reverted_and_never_proven_gone_is_proven_gone_now(dead):
-    dead.fault("0-slow", *SLOW, "applied", "proven", "reverted")
-    assert dead.healed(dead.world).reverted == ["0-slow"]
-    assert ("fault.gone", "0-slow") in dead.events
 
 
 def test_a_fault_that_does_not_come_off_is_stuck_and_the_others_are_reverted_all_the_same(dead, monkeypatch):
@@ -415,7 +412,7 @@ def swept(work):
 
 
 def left(work, name, *, pid=None, age_s=0.0):
-    root = work / f"{NAME_PREFIX}{name}"
+    root = work / name
     (root / "hosts" / "consul-1").mkdir(parents=True)
     if pid is not None:
         (root / "pid").write_text(str(pid))
@@ -441,16 +438,25 @@ def test_the_certificates_of_a_long_retry_battery_are_left_alone(work):
         assert (swept(work), authority.trusted.exists()) == ([], True)
 
 
-def test_the_directory_of_a_dead_sandbox_is_removed(work):
-    root = left(work, "dead", pid=OUR_PID)  # a number that is another process's by now
-    assert swept(work) == [root]
-    assert not root.exists()
+@pytest.mark.parametrize(
+    ("name", "how", "removed"),
+    [
+        (f"{NAME_PREFIX}dead", {"pid": OUR_PID}, True),  # a number that is another process's by now
+        (f"{NAME_PREFIX}young", {}, False),
+        (f"{NAME_PREFIX}old", {"age_s": 61}, True),  # it never got its first process
+        ("hashidril-x", {"age_s": 61}, False),
+    ],
+)
+def test_the_directory_of_a_dead_sandbox_is_removed_and_no_other(work, name, how, removed):
+    root = left(work, name, **how)
+    assert swept(work) == ([root] if removed else [])
+    assert root.exists() is not removed
 
 
 @pytest.mark.lie
 def test_a_sandbox_that_a_runner_holds_is_left_alone_though_its_pid_is_nobodys_here(work):
     """Another container's, below the same directory: its numbers of processes mean nothing here."""
-    root = left(work, "theirs", pid=OUR_PID)
+    root = left(work, f"{NAME_PREFIX}theirs", pid=OUR_PID)
     fd = os.open(root, os.O_RDONLY)
     assert held_by_us(fd)
     assert swept(work) == []
@@ -458,26 +464,9 @@ def test_a_sandbox_that_a_runner_holds_is_left_alone_though_its_pid_is_nobodys_h
     assert swept(work) == [root]
 
 
-def test_a_sandbox_that_is_just_starting_is_left_alone(work):
-    root = left(work, "young")
-    assert swept(work) == []
-    assert root.exists()
-
-
-def test_a_sandbox_that_never_got_its_first_process_is_removed_after_a_minute(work):
-    assert swept(work) == []
-    root = left(work, "old", age_s=61)
-    assert swept(work) == [root]
-
-
-def test_a_directory_of_another_name_is_not_ours(work):
-    (work / "hashidril-x").mkdir()
-    assert swept(work) == []
-
-
 def test_a_cgroup_without_its_sandbox_is_removed_and_one_with_it_is_not(work):
     for name in ("dead", "young"):
         (work / "cgroup" / f"{NAME_PREFIX}{name}" / "consul-1").mkdir(parents=True)
-    left(work, "young")
+    left(work, f"{NAME_PREFIX}young")
     assert swept(work) == [work / "cgroup" / f"{NAME_PREFIX}dead"]
     assert (work / "cgroup" / f"{NAME_PREFIX}young" / "consul-1").is_dir()

@@ -142,28 +142,28 @@ def test_nothing_is_left_in_consul_but_audit_lines_and_what_is_others(dead):
     assert {key: value for key, value in dead.keys.items() if not key.startswith(AUDIT)} == THEIRS
 
 
-def test_the_job_of_its_workers_is_removed_and_no_other(dead):
-    jobs = [{"ID": "hashidrill-generators-run-1"}, {"ID": "hashidrill-generators-run-12"}]
-    dead.game.fake.answers |= of_nomad() | {("nomad", "/v1/jobs"): jobs, ("nomad", f"/v1/job/{jobs[0]['ID']}"): {}}
+@pytest.mark.parametrize(
+    ("mine", "others", "said"),
+    [
+        (["generators-run-1"], ["generators-run-12"], "generators-run-1 of its workers"),
+        (
+            ["carrier-run-1.0a1b2c3d", "carrier-run-1.ffffffff"],
+            ["carrier-run-12.0a1b2c3d", "carrier-run-1.web"],
+            "carrier-run-1.ffffffff, which carried its faults",
+        ),
+    ],
+)
+def test_the_jobs_of_its_workers_and_carriers_are_removed_and_those_of_no_other_run(dead, mine, others, said):
+    jobs = {("nomad", "/v1/jobs"): [{"ID": f"hashidrill-{name}"} for name in (*mine, *others)]}
+    removed = {("nomad", f"/v1/job/hashidrill-{name}"): {} for name in (*mine, *others)}
+    dead.game.fake.answers |= of_nomad() | jobs | removed
     login = Login("nomad", "http://10.73.0.21:4646")
     dead.game.target = replace(dead.game.target, logins={**dead.game.target.logins, "nomad": login})
     dead.heal()
-    removed = [one.url for one in dead.game.fake.asked if one.method == "DELETE" and "/v1/job/" in one.url.path]
-    assert [(url.path, url.params["purge"]) for url in removed] == [("/v1/job/hashidrill-generators-run-1", "true")]
-    assert "removed the job hashidrill-generators-run-1 of its workers" in dead.told
-
-
-def test_the_jobs_that_carried_its_faults_are_removed_and_those_of_no_other_run(dead):
-    mine = [{"ID": f"hashidrill-carrier-run-1.{number}"} for number in ("0a1b2c3d", "ffffffff")]
-    others = [{"ID": "hashidrill-carrier-run-12.0a1b2c3d"}, {"ID": "hashidrill-carrier-run-1.web"}]
-    removed = {("nomad", f"/v1/job/{one['ID']}"): {} for one in (*mine, *others)}
-    dead.game.fake.answers |= of_nomad() | {("nomad", "/v1/jobs"): [*mine, *others]} | removed
-    login = Login("nomad", "http://10.73.0.21:4646")
-    dead.game.target = replace(dead.game.target, logins={**dead.game.target.logins, "nomad": login})
-    dead.heal()
-    deleted = [one.url.path for one in dead.game.fake.asked if one.method == "DELETE" and "/v1/job/" in one.url.path]
-    assert deleted == [f"/v1/job/{one['ID']}" for one in mine]
-    assert "removed the job hashidrill-carrier-run-1.ffffffff, which carried its faults" in dead.told
+    deleted = [one.url for one in dead.game.fake.asked if one.method == "DELETE" and "/v1/job/" in one.url.path]
+    assert [url.path for url in deleted] == [f"/v1/job/hashidrill-{name}" for name in mine]
+    assert {url.params["purge"] for url in deleted} == {"true"}
+    assert f"removed the job hashidrill-{said}" in dead.told
 
 
 def test_the_lines_of_the_run_itself_are_not_overwritten(dead):

@@ -186,6 +186,7 @@ def test_the_interlocks_are_held_around_the_run_and_asked_for_each_fault(tmp_pat
         ("apply", "consul.leader.transfer", "consul:leader", servers),
     ]
     assert game.interlocks.plan.run_id == "run-1"
+    assert game.fleet is None, "loads are offered here unless the file says otherwise"
 
 
 def test_what_a_carrier_tells_while_the_run_goes_on_is_in_its_journal_without_secrets(tmp_path):
@@ -318,12 +319,6 @@ def test_a_run_that_lost_its_lock_leaves_what_whoever_holds_it_now_may_use(tmp_p
     assert "another run may use it by now" in note
 
 
-def test_loads_are_offered_here_unless_the_file_says_otherwise(tmp_path):
-    game = Attached(tmp_path)
-    game.run()
-    assert game.fleet is None
-
-
 def test_loads_go_to_workers_on_the_datacenters_own_nomad(tmp_path):
     game = Attached(tmp_path)
     game.fake.answers |= of_nomad()
@@ -375,6 +370,7 @@ def test_the_recording_names_the_datacenter_and_holds_no_token(tmp_path):
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert TOKEN.encode() not in written
     assert TOKEN not in json.dumps(game.writer.run)
+    assert game.writer.run["attached"]["notes"] == []
     assert game.writer.run["attached"]["addresses"] == {"consul": "http://10.73.0.11:8500"}
     assert game.journal[0].data["attached"] == {"name": "staging"}
     assert (tmp_path / "logs" / "README").read_text().startswith("The logs of an attached datacenter are not collected")
@@ -388,12 +384,6 @@ def test_what_the_experiment_says_of_its_own_datacenter_is_said_not_to_count(tmp
     said = "what the experiment says of its own datacenter does not count: consul.version, consul.config"
     assert said in game.writer.run["attached"]["notes"]
     assert said in [entry.data.get("text") for entry in game.journal]
-
-
-def test_an_experiment_that_says_nothing_of_its_own_datacenter_gets_no_note(tmp_path):
-    game = Attached(tmp_path)
-    game.run()
-    assert game.writer.run["attached"]["notes"] == []
 
 
 def test_a_fault_that_its_host_cannot_have_is_not_applied(tmp_path):

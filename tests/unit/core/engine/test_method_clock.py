@@ -18,6 +18,12 @@ async def nothing(*_):
     pass
 
 
+async def stop(method, after_s, for_s):
+    await anyio.sleep(after_s)
+    async with method.stands_still(nothing, nothing):
+        await anyio.sleep(for_s)
+
+
 def play(act):
     async def main():
         clock = virtual_time.VirtualClock()
@@ -83,13 +89,7 @@ def test_two_that_wait_at_once_stop_it_once():
 def test_what_lasts_lasts_longer_by_as_much():
     async def act(clock, method):
         async with anyio.create_task_group() as group:
-
-            async def stop():
-                await anyio.sleep(1.0)
-                async with method.stands_still(nothing, nothing):
-                    await anyio.sleep(10.0)
-
-            group.start_soon(stop)
+            group.start_soon(stop, method, 1.0, 10.0)
             await method.lasts(5.0)
         return clock.now_ns() / S
 
@@ -99,18 +99,13 @@ def test_what_lasts_lasts_longer_by_as_much():
 def test_an_event_ends_what_lasts_even_while_the_clock_stands_still():
     async def act(clock, method):
         over = anyio.Event()
+
+        async def end():
+            await anyio.sleep(4.0)
+            over.set()
+
         async with anyio.create_task_group() as group:
-
-            async def stop():
-                await anyio.sleep(1.0)
-                async with method.stands_still(nothing, nothing):
-                    await anyio.sleep(10.0)
-
-            async def end():
-                await anyio.sleep(4.0)
-                over.set()
-
-            group.start_soon(stop)
+            group.start_soon(stop, method, 1.0, 10.0)
             group.start_soon(end)
             await method.lasts(5.0, until=over)
             return clock.now_ns() / S

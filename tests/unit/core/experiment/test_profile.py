@@ -21,6 +21,7 @@ from hashidrill.core.loads.schedule import OpenLoop, Reply
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import Operation, Sample
 from hashidrill.core.recording.journal import Journal, read_journal
+from tasks import running
 from virtual_time import VirtualClock
 
 S = 1_000_000_000
@@ -196,13 +197,10 @@ def offered(made, *, rate, seconds, act=None):
 
     async def main():
         loop = OpenLoop("w", rate, lambda n: (str(n), ""), answer, VirtualClock(), course=made)
-        task = asyncio.create_task(loop.run(operations.append))
-        if act is not None:
-            await act()
-        await asyncio.sleep(seconds - (0 if act is None else asyncio.get_running_loop().time() - 1000.0) - 0.001)
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        async with running(loop.run(operations.append)):
+            if act is not None:
+                await act()
+            await asyncio.sleep(seconds - (0 if act is None else asyncio.get_running_loop().time() - 1000.0) - 0.001)
 
     virtual_time.run(main())
     return operations
@@ -252,14 +250,8 @@ def climbed(told, document, *, within_s=1000):
                 monitor.operation(Operation("w", now - (S if sick else S // 100), now, now, "ok"))
                 monitor.sample(now, Sample("w.held", 100 * told.levels[-1]))
 
-        task = asyncio.create_task(world())
-        try:
-            async with asyncio.timeout(within_s):
-                return await climb("w", profile(document).ramp, monitor, clock, told), clock.now_ns() / S
-        finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        async with running(world()), asyncio.timeout(within_s):
+            return await climb("w", profile(document).ramp, monitor, clock, told), clock.now_ns() / S
 
     return virtual_time.run(main())
 
@@ -272,22 +264,19 @@ def test_a_ramp_goes_up_while_its_conditions_hold_and_takes_the_last_step_back()
     assert took_s == pytest.approx(40, abs=1)
 
 
-def test_a_ramp_may_stay_at_the_level_that_was_too_much():
-    told = Told(breaks_at=2.5)
-    assert climbed(told, {"ramp": {**CLIMB["ramp"], "step_back": False}})[0] == 2.5
-    assert told.levels == [1.0, 1.5, 2.0, 2.5]
-
-
-def test_a_ramp_that_does_not_hold_at_100_percent_stays_there():
-    told = Told(breaks_at=1.0)
-    assert climbed(told, CLIMB)[0] == 1.0
-    assert told.levels == [1.0, 1.0]
-
-
-def test_a_ramp_ends_at_its_highest_level():
-    told = Told()
-    assert climbed(told, {"ramp": {**CLIMB["ramp"], "to": "200%"}})[0] == 2.0
-    assert told.levels == [1.0, 1.5, 2.0]
+@pytest.mark.parametrize(
+    ("breaks_at", "more", "levels"),
+    [
+        (2.5, {"step_back": False}, [1.0, 1.5, 2.0, 2.5]),
+        (1.0, {}, [1.0, 1.0]),
+        (math.inf, {"to": "200%"}, [1.0, 1.5, 2.0]),
+    ],
+    ids=["it may stay at what was too much", "it does not hold at 100 %", "it ends at its highest level"],
+)
+def test_a_ramp_ends_where_it_is_to(breaks_at, more, levels):
+    told = Told(breaks_at)
+    assert climbed(told, {"ramp": {**CLIMB["ramp"], **more}})[0] == levels[-1]
+    assert told.levels == levels
 
 
 def test_a_ramp_can_be_steered_by_a_loads_own_signal():
@@ -393,18 +382,13 @@ def searched(tmp_path, sick, *, generator=0.1, search=SEARCH):
                 monitor.operation(Operation("w", now - took, now, now, "ok"))
                 monitor.sample(now, Sample("generator.cpu", generator))
 
-        task = asyncio.create_task(world())
         error = None
         try:
             with Journal(tmp_path / "journal.jsonl", clock) as journal:
-                async with asyncio.timeout(1000):
+                async with running(world()), asyncio.timeout(1000):
                     await Steered("w", monitor, clock, Told(), journal, MethodClock(clock)).by(profile(search))
         except UnfitError as unfit:
             error = str(unfit)
-        finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
         return told, error, [each.data for each in read_journal(tmp_path / "journal.jsonl")]
 
     return virtual_time.run(main())

@@ -152,12 +152,7 @@ class TestALoadThatDoesNotCoverTheMethod:
         good(builder, end=20).final_reads(LOAD, {"kv-writes/3": None}).expect("no_acknowledged_write_lost", load=LOAD)
         assert judged(builder)[0].verdict is Verdict.FAIL
 
-    def test_a_level_of_nothing_asks_for_nothing(self, builder):
-        builder.fault("disk.latency", "consul-1", at=10, until=30).load(LOAD, end=14).load(LOAD, start=22)
-        builder.series(f"{LOAD}.level", lambda t: 0.0 if 14 <= t < 22 else 1.0, every=1.0)
-        assert judged(both(builder.healthy()))[0].doubts == []
-
-    @pytest.mark.parametrize(("level", "stopped"), [(0.005, False), (0.02, True)])
+    @pytest.mark.parametrize(("level", "stopped"), [(0.0, False), (0.005, False), (0.02, True)])
     def test_a_low_level_asks_for_as_much_less(self, builder, level, stopped):
         """8 s at 50/s and 0.5 % are two operations, which may come a little later; at 2 % they are eight."""
         builder.fault("disk.latency", "consul-1", at=10, until=30).load(LOAD, end=14).load(LOAD, start=22)

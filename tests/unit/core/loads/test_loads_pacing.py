@@ -1,7 +1,6 @@
 """Things that stand open: how quickly they are opened, and what happens where the generator is busy with that."""
 
 import asyncio
-import contextlib
 from collections import defaultdict
 
 import pytest
@@ -10,6 +9,7 @@ import virtual_time
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.loads.schedule import CpuMeter
 from hashidrill.products.consul.loads.views import Held
+from tasks import running
 from virtual_time import VirtualClock
 
 S = 1_000_000_000
@@ -41,16 +41,13 @@ def opened(cost_s, *, count=2000, per_s=500, seconds=10.0, stalls_at=None):
             await asyncio.Event().wait()
 
         held = Held(context, count, per_s, hold)
-        task = asyncio.create_task(held.run())
-        for second in range(round(seconds)):
-            before = core.used_s
-            await asyncio.sleep(1)
-            cores.append(core.used_s - before)
-            if second == stalls_at:
-                loop.advance(3.0)
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        async with running(held.run()):
+            for second in range(round(seconds)):
+                before = core.used_s
+                await asyncio.sleep(1)
+                cores.append(core.used_s - before)
+                if second == stalls_at:
+                    loop.advance(3.0)
 
     virtual_time.run(main())
     return at, samples, cores

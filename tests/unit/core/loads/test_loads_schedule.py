@@ -1,13 +1,13 @@
 """The open-loop schedule, in virtual time."""
 
 import asyncio
-import contextlib
 
 import pytest
 
 from hashidrill.core.experiment.load_levels import Course, Piece
 from hashidrill.core.loads.schedule import CANCELLED, OVERLOADED, LagMeter, OpenLoop, Reply
 from hashidrill.core.protocols.abc import Reason
+from tasks import running
 from virtual_time import VirtualClock, run
 
 MS = 1_000_000
@@ -19,11 +19,8 @@ def offer(perform, *, rate, seconds, lag=None, **options):
 
     async def main():
         loop = OpenLoop("load", rate, lambda n: (f"key-{n}", f"value-{n}"), perform, VirtualClock(), lag=lag, **options)
-        task = asyncio.create_task(loop.run(operations.append))
-        await asyncio.sleep(seconds - 0.001)  # just before the next operation would be due
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        async with running(loop.run(operations.append)):
+            await asyncio.sleep(seconds - 0.001)  # just before the next operation would be due
 
     run(main())
     return operations
@@ -100,11 +97,8 @@ async def test_an_operation_that_is_cancelled_before_its_first_step_is_emitted_t
     """A task that is cancelled before it ever ran does not even enter its body."""
     operations = []
     loop = OpenLoop("load", 1000, lambda n: ("k", "v"), hangs, VirtualClock())
-    task = asyncio.create_task(loop.run(operations.append))
-    await asyncio.sleep(0)  # the loop has made its first task, which has not run
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
+    async with running(loop.run(operations.append)):
+        await asyncio.sleep(0)  # the loop has made its first task, which has not run
     assert [op.outcome for op in operations] == ["unknown"]
 
 

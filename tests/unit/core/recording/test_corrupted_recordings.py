@@ -11,21 +11,21 @@ import json
 import random
 import shutil
 import sqlite3
-import sys
 
 import pytest
 
+from command_line import command_line
 from hashidrill.core.errors import RecordingError
 from hashidrill.core.judging.judge import judge
 from hashidrill.core.judging.verdict import RunVerdict
 from hashidrill.core.recording import reader
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.recording.seal import seal
-from hashidrill.faces import cli
 from hashidrill.reports.story import story
 from hashidrill.testing.recordings import RecordingBuilder
 
 DEFAULT, NIGHTLY, AT_ONCE = 100, 1000, 20
+FILES = ["journal.jsonl", "recording.sqlite", "experiment.yaml", "resolved.json", "run.json"]
 PASS, BAD_USAGE, INVALID = 0, 2, 3
 ANY = {PASS, 1, BAD_USAGE, INVALID, 4}
 """What a recording that names no format comes to: anything but a traceback."""
@@ -45,16 +45,18 @@ def whole(tmp_path_factory):
 
 
 @pytest.fixture
+def copy(whole, tmp_path):
+    return shutil.copytree(whole, tmp_path / "run")
+
+
+@pytest.fixture
 def check(monkeypatch, capsys, tmp_path):
     """`hashidrill check RUN`: the exit code, and what was said."""
-    monkeypatch.chdir(tmp_path)
+    call = command_line(monkeypatch, capsys, tmp_path)
 
     def go(path):
-        monkeypatch.setattr(sys, "argv", ["hashidrill", "check", str(path)])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        said = capsys.readouterr()
-        return end.value.code or 0, said.out + said.err
+        code, out, err = call("check", path)
+        return code, out + err
 
     return go
 
@@ -63,39 +65,38 @@ def check(monkeypatch, capsys, tmp_path):
 
 
 def flip_a_bit(path, chance):
-    file = chance.choice(["journal.jsonl", "recording.sqlite", "experiment.yaml", "resolved.json", "run.json"])
-    content = bytearray((path / file).read_bytes())
+    file = path / chance.choice(FILES)
+    content = bytearray(file.read_bytes())
     content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
-    (path / file).write_bytes(content)
+    file.write_bytes(content)
 
 
 def cut_short(path, chance):
-    file = chance.choice(["journal.jsonl", "recording.sqlite", "experiment.yaml", "resolved.json", "run.json"])
-    content = (path / file).read_bytes()
-    (path / file).write_bytes(content[: chance.randrange(len(content))])
+    file = path / chance.choice(FILES)
+    content = file.read_bytes()
+    file.write_bytes(content[: chance.randrange(len(content))])
 
 
 def fill_with_noise(path, chance):
-    file = chance.choice(["journal.jsonl", "recording.sqlite", "experiment.yaml", "resolved.json", "run.json"])
-    content = bytearray((path / file).read_bytes())
+    file = path / chance.choice(FILES)
+    content = bytearray(file.read_bytes())
     start = chance.randrange(len(content))
     size = min(chance.choice([1, 16, 512, 4096]), len(content) - start)
     content[start : start + size] = chance.choice([chance.randbytes(size), b"\0" * size])
-    (path / file).write_bytes(content)
+    file.write_bytes(content)
 
 
 def append(path, chance):
-    file = chance.choice(["journal.jsonl", "recording.sqlite"])
-    with (path / file).open("ab") as out:
+    with (path / chance.choice(FILES[:2])).open("ab") as out:
         out.write(chance.choice([b"\0" * 10, b"{}\n", b"[" * 5000 + b"\n", b"\xff\xfe\n", chance.randbytes(50)]))
 
 
 def take_away(path, chance):
-    (path / chance.choice(["journal.jsonl", "recording.sqlite", "experiment.yaml", "resolved.json"])).unlink()
+    (path / chance.choice(FILES[:4])).unlink()
 
 
 def put_a_directory_there(path, chance):
-    file = path / chance.choice(["journal.jsonl", "recording.sqlite", "experiment.yaml", "resolved.json", "run.json"])
+    file = path / chance.choice(FILES)
     file.unlink()
     file.mkdir()
 
@@ -213,7 +214,7 @@ def refused(whole, tmp_path, check, seeds):
         finally:
             shutil.rmtree(path)
         right = {INVALID, BAD_USAGE} if "there is no recording" in said else {INVALID} if sealed else ANY
-        if code not in right or "Traceback" in said or (code == BAD_USAGE and said.count("\n") != 1):
+        if code not in right or (code == BAD_USAGE and said.count("\n") != 1):
             wrong.append(f"{seed}: {what}: exit code {code}: {said[-300:]}")
     return wrong
 
@@ -269,37 +270,30 @@ OPERATION += " '' AS value, 0 AS status, '' AS error, '' AS reason, '' AS detail
     ],
     ids=["operations", "samples", "final reads", "details", "virtual"],
 )
-def test_what_is_computed_without_end_is_not_read(whole, tmp_path, check, statements):
-    path = tmp_path / "run"
-    shutil.copytree(whole, path)
-    planted(path, *statements)
-    code, said = check(path)
+def test_what_is_computed_without_end_is_not_read(copy, check, statements):
+    planted(copy, *statements)
+    code, said = check(copy)
     assert code in {BAD_USAGE, INVALID}, said
     assert "is not a table of a run; nothing of it is read" in " ".join(said.split())
 
 
-def test_a_query_computes_no_more_than_its_file_can_hold(whole, tmp_path, monkeypatch):
+def test_a_query_computes_no_more_than_its_file_can_hold(copy, monkeypatch):
     """Were there another way to let it compute than views."""
-    path = tmp_path / "run"
-    shutil.copytree(whole, path)
-    planted(path, "DROP TABLE operations", f"CREATE VIEW operations AS {ENDLESS} SELECT {OPERATION} FROM n")
+    planted(copy, "DROP TABLE operations", f"CREATE VIEW operations AS {ENDLESS} SELECT {OPERATION} FROM n")
     monkeypatch.setattr(reader, "_not_tables", lambda connection: [])
     for read in (lambda run: run.count("operations"), lambda run: run.loads, lambda run: run.operations("kv-writes")):
         with pytest.raises(RecordingError, match="more to compute than it can hold"):
-            read(Recording(path))
+            read(Recording(copy))
 
 
 @pytest.mark.lie
 @pytest.mark.parametrize("column", ["intended_ns", "start_ns", "end_ns"])
 @pytest.mark.parametrize("value", [2**63 - 1, -(2**63), 2**62, 8 * 86400 * 10**9])
-def test_a_time_that_no_run_has_is_one_message(whole, tmp_path, check, column, value):
-    path = tmp_path / "run"
-    shutil.copytree(whole, path)
-    planted(path, f"UPDATE operations SET {column} = {value} WHERE id = 100")
-    code, said = check(path)
+def test_a_time_that_no_run_has_is_one_message(copy, check, column, value):
+    planted(copy, f"UPDATE operations SET {column} = {value} WHERE id = 100")
+    code, said = check(copy)
     assert code in {BAD_USAGE, INVALID}, said
     assert f"{value} is no time of a run" in " ".join(said.split())
-    assert "Traceback" not in said
 
 
 def test_the_recording_that_is_whole_passes(whole, check):

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import anyio
 import pytest
 
+from command_line import command_line
 from hashidrill.core import hypothesis
 from hashidrill.core.errors import MachineError, UsageError
 from hashidrill.core.experiment.library import list_experiments
@@ -22,7 +23,6 @@ from hashidrill.core.judging.verdict import Finding, Verdict
 from hashidrill.core.recording import provenance
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.recording.seal import damage
-from hashidrill.faces.cli import main
 from hashidrill.lab.runs import in_sandbox as sandboxed
 from hashidrill.lab.runs import launch as runner
 from hashidrill.testing.recordings import RecordingBuilder
@@ -266,25 +266,19 @@ class TestRecordedHypotheses:
         assert "not what its SHA-256 says; it was not run" in judgement.text
 
     @pytest.fixture
-    def check(self, monkeypatch, capsys):
-        def go(*arguments):
-            monkeypatch.setattr(sys, "argv", ["hashidrill", "check", *map(str, arguments)])
-            with pytest.raises(SystemExit) as end:
-                main()
-            return end.value.code or 0, capsys.readouterr()
-
-        return go
+    def check(self, monkeypatch, capsys, tmp_path):
+        return partial(command_line(monkeypatch, capsys, tmp_path / "somewhere"), "check")
 
     def test_check_says_that_it_runs_them(self, project, check):
-        code, said = check(project.recorded().path, "--recorded-hypotheses")
+        code, out, err = check(project.recorded().path, "--recorded-hypotheses")
         assert code == 0
-        assert "warning: running Python from" in said.err
-        assert "note: judged with the hypotheses that the recording keeps" in said.out
+        assert "warning: running Python from" in err
+        assert "note: judged with the hypotheses that the recording keeps" in out
 
     def test_check_does_not_unless_it_is_asked_to(self, project, check):
-        code, said = check(project.recorded().path)
+        code, _, err = check(project.recorded().path)
         assert code == 3
-        assert "warning" not in said.err
+        assert "warning" not in err
 
     def test_check_takes_a_folder_of_hypotheses(self, project, check):
         path = project.recorded().path
@@ -294,9 +288,9 @@ class TestRecordedHypotheses:
     @pytest.mark.parametrize("where", ["run/hypotheses", "nowhere", ""])
     def test_but_none_that_is_none_or_lies_in_a_recording(self, lost, check, where):
         plant(lost.path / "hypotheses")
-        code, said = check(lost.path, "--hypotheses", lost.path.parent / where)
+        code, _, err = check(lost.path, "--hypotheses", lost.path.parent / where)
         assert code == 2
-        assert "hypotheses" in said.err or "is in a recording" in said.err
+        assert "hypotheses" in err or "is in a recording" in err
 
 
 class TestTheRun:

@@ -75,16 +75,7 @@ class TestWriter:
         assert Recording(tmp_path).final_reads("kv") == {ops.keys[1]: ops.values[1]}
         json.dumps([ops.errors, ops.values], ensure_ascii=False).encode()
 
-    def test_a_full_disk_is_known_before_the_run_is_over(self, tmp_path, monkeypatch):
-        full_disk(monkeypatch)
-        writer = RecordingWriter(tmp_path)
-        for number in range(9000):
-            writer.operation(Operation("kv", number, number, number, "ok", "key", "v" * 100))
-        writer._thread.join()
-        with pytest.raises(RecordingError, match=r"could not be written: database or disk is full"):
-            virtual_time.run(engine_run.watch_writer(writer))
-
-    def test_room_is_kept_for_the_end_and_given_up_when_the_disk_is_full(self, tmp_path, monkeypatch):
+    def test_a_full_disk_is_known_before_the_run_is_over_and_room_was_kept_for_its_end(self, tmp_path, monkeypatch):
         full_disk(monkeypatch)
         writer = RecordingWriter(tmp_path)
         reserve = tmp_path / recording_writer.RESERVE_NAME
@@ -92,6 +83,8 @@ class TestWriter:
         for number in range(9000):
             writer.operation(Operation("kv", number, number, number, "ok", "key", "v" * 100))
         writer._thread.join()
+        with pytest.raises(RecordingError, match=r"could not be written: database or disk is full"):
+            virtual_time.run(engine_run.watch_writer(writer))
         assert not reserve.exists()
 
     def test_no_reserve_is_left_behind(self, tmp_path):

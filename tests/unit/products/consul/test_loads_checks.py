@@ -1,7 +1,6 @@
 """What the health-check load registers, and how its server answers."""
 
 import asyncio
-import contextlib
 import json
 
 import pytest
@@ -12,6 +11,7 @@ from hashidrill.core.experiment.load_levels import Course, Piece
 from hashidrill.core.loads.arrivals import CheckServer, _Connection
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.products.consul.loads.checks import HealthChecks
+from tasks import running
 from virtual_time import VirtualClock, run
 
 AGENTS = ["http://10.73.0.31:8500/", "http://10.73.0.32:8500"]
@@ -62,12 +62,9 @@ def followed(course, seconds, *, refusing=lambda at_s: False):
             return not refusing(at_s)
 
         it._ask = ask
-        task = asyncio.create_task(it._follow_level(None))
-        await asyncio.sleep(seconds)
-        registered.append(it._registered)
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        async with running(it._follow_level(None)):
+            await asyncio.sleep(seconds)
+            registered.append(it._registered)
 
     run(main())
     return asked, registered[0]

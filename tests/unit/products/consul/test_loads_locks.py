@@ -1,7 +1,6 @@
 """What contenders ask for and when, in virtual time; and what the lock load makes of Consul's answers."""
 
 import asyncio
-import contextlib
 import json
 
 import pytest
@@ -21,6 +20,7 @@ from hashidrill.products.consul.loads.locks import (
     answered,
     reply_to,
 )
+from tasks import running
 from virtual_time import VirtualClock, run
 
 SECOND = 1_000_000_000
@@ -73,11 +73,8 @@ def contend(service, *, seconds, count=1, meanwhile=None, **pacing):
                 if meanwhile is not None:
                     tasks.create_task(meanwhile(contenders))
 
-        task = asyncio.create_task(everything())
-        await asyncio.sleep(seconds)
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        async with running(everything()):
+            await asyncio.sleep(seconds)
 
     run(main())
     return [
@@ -251,11 +248,8 @@ class TestAgenda:
 
         async def main():
             agenda = Agenda("load", VirtualClock(), operations.append)
-            task = asyncio.create_task(agenda.operation(0, "key", "value", lambda: asyncio.sleep(60)))
-            await asyncio.sleep(1)
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            async with running(agenda.operation(0, "key", "value", lambda: asyncio.sleep(60))):
+                await asyncio.sleep(1)
 
         run(main())
         assert [(op.outcome, op.error) for op in operations] == [("unknown", CANCELLED)]
