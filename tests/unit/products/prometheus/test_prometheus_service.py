@@ -9,7 +9,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from hashidrill.core.errors import DatacenterError, ExperimentError
-from hashidrill.core.experiment.loader import load_text
+from hashidrill.core.experiment.library import experiments
+from hashidrill.core.experiment.loader import load_experiment, load_text
 from hashidrill.core.protocols.service import Site
 from hashidrill.products.prometheus.service import Prometheus, PrometheusService, missing, rules_file
 
@@ -123,3 +124,10 @@ def test_a_rule_says_what_is_wrong_and_what_to_do(name):
     assert len(rule["annotations"]["summary"]) > 20
     assert rule["annotations"]["what_to_do"].endswith(".")
     assert "for" in rule or "[2m]" in rule["expr"], "one bad sample is no alert"
+
+
+def test_every_alert_of_consul_is_in_an_experiment():
+    """Where it fires, where it stays quiet, or both."""
+    ours = [load_experiment(path) for name, path in experiments().items() if name.startswith("alerts/")]
+    judged = {one.params.get("alert") for each in ours for one in each.expect}
+    assert {name for name in EACH if name.startswith("Consul")} | {"AgentUnseen"} == judged - {None}
