@@ -17,10 +17,8 @@ import anyio
 import anyio.abc
 
 from hashidrill.core.errors import DatacenterError, HashidrillError
-from hashidrill.core.experiment.model import Experiment
 from hashidrill.core.loads.operations import unpacked
-from hashidrill.core.protocols import registry
-from hashidrill.core.protocols.abc import EmitOperation, Sample, selectors_of
+from hashidrill.core.protocols.abc import EmitOperation, Sample
 from hashidrill.core.util.wait import first_cause
 
 if TYPE_CHECKING:
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from hashidrill.core.engine.run_state import RunnableDatacenter
     from hashidrill.core.experiment.load_levels import Profile
     from hashidrill.core.recording.journal import Clock
 
@@ -278,39 +275,3 @@ def _bare(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """The single HashidrillError in a group, or the group itself if it holds anything else."""
     errors, rest = group.split(HashidrillError)
     return group if errors is None or rest is not None else first_cause(errors)
-
-
-async def load_specifications(experiment: Experiment, datacenter: RunnableDatacenter) -> list[LoadSpecification]:
-    """Each load and client with the agents that its `via` selects now. Raises SelectorError."""
-    address = next(iter(datacenter.load_addresses()), None)
-    specifications = []
-    for name, load in experiment.load.items():
-        params = load.parameters
-        kind = registry.load(load.kind)
-        asked = selectors_of(kind, params)
-        specification = LoadSpecification(
-            name,
-            load.kind,
-            params,
-            await datacenter.endpoints(asked.get("via")),
-            address,
-            load.profile,
-            access={key: token for each in asked.values() for key, token in datacenter.access(each).items()},
-            others={name: await datacenter.endpoints(on) for name, on in asked.items() if name != "via"},
-        )
-        specifications.append(specification)
-    for name, client in experiment.clients.items():
-        endpoints = await datacenter.endpoints(client.agents)
-        specification = LoadSpecification(
-            name,
-            registry.CLIENT,
-            client,
-            endpoints,
-            address,
-            client.profile,
-            datacenter.tap_control(name),
-            None if client.on is None else datacenter.namespace(client.on.removeprefix("host:")),
-            datacenter.access(client.agents),
-        )
-        specifications.append(specification)
-    return specifications

@@ -14,10 +14,19 @@ import anyio
 
 from hashidrill.core.engine.inject import open_faults, settle
 from hashidrill.core.engine.levels import GENERATOR_FULL, Steered
-from hashidrill.core.engine.load_generator import LoadGenerator, load_specifications
+from hashidrill.core.engine.load_generator import LoadGenerator
 from hashidrill.core.engine.method_clock import MethodClock
 from hashidrill.core.engine.monitor import Monitor, longest_window_s
-from hashidrill.core.engine.run_state import Admits, Attendant, LooksAround, Run, RunnableDatacenter, Teller, admits_all
+from hashidrill.core.engine.run_state import (
+    Admits,
+    Attendant,
+    LooksAround,
+    Run,
+    RunnableDatacenter,
+    Teller,
+    admits_all,
+    load_specifications,
+)
 from hashidrill.core.engine.steps import attended, carry_out, kept
 from hashidrill.core.errors import (
     OTHER_WORK,

@@ -12,11 +12,12 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import anyio
 
 from hashidrill.core.engine.inject import InForce as Held
-from hashidrill.core.engine.load_generator import LoadGenerator
+from hashidrill.core.engine.load_generator import LoadGenerator, LoadSpecification
 from hashidrill.core.engine.method_clock import MethodClock, Settling
 from hashidrill.core.engine.monitor import Monitor
 from hashidrill.core.experiment.model import Experiment, Mark, Step
-from hashidrill.core.protocols.abc import Datacenter, Operation, Probe, Sample, Target
+from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.abc import Datacenter, Operation, Probe, Sample, Target, selectors_of
 from hashidrill.core.protocols.events import Bus, InForce, Lasting, Note
 from hashidrill.core.recording.journal import Clock, Journal
 from hashidrill.core.recording.writer import RecordingWriter
@@ -217,3 +218,39 @@ class Teller:
             yield
         finally:
             self._keep = None
+
+
+async def load_specifications(experiment: Experiment, datacenter: RunnableDatacenter) -> list[LoadSpecification]:
+    """Each load and client with the agents that its `via` selects now. Raises SelectorError."""
+    address = next(iter(datacenter.load_addresses()), None)
+    specifications = []
+    for name, load in experiment.load.items():
+        params = load.parameters
+        kind = registry.load(load.kind)
+        asked = selectors_of(kind, params)
+        specification = LoadSpecification(
+            name,
+            load.kind,
+            params,
+            await datacenter.endpoints(asked.get("via")),
+            address,
+            load.profile,
+            access={key: token for each in asked.values() for key, token in datacenter.access(each).items()},
+            others={name: await datacenter.endpoints(on) for name, on in asked.items() if name != "via"},
+        )
+        specifications.append(specification)
+    for name, client in experiment.clients.items():
+        endpoints = await datacenter.endpoints(client.agents)
+        specification = LoadSpecification(
+            name,
+            registry.CLIENT,
+            client,
+            endpoints,
+            address,
+            client.profile,
+            datacenter.tap_control(name),
+            None if client.on is None else datacenter.namespace(client.on.removeprefix("host:")),
+            datacenter.access(client.agents),
+        )
+        specifications.append(specification)
+    return specifications

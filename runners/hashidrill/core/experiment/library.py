@@ -21,6 +21,7 @@ from typing import Any
 
 from hashidrill.core.errors import ExperimentError, UnknownNameError
 from hashidrill.core.experiment.documents import UNPRINTABLE, Document, line_and_column, wrapped
+from hashidrill.core.experiment.openslo import with_slos
 from hashidrill.core.util.folders import both, located, named, near_files, nearest, shipped
 
 FOLDER = "experiments"
@@ -187,9 +188,7 @@ def read_experiment(path: Path) -> Document:
         read.append(at.resolve())
         document = document.over(base, without=NOT_FROM_BASES)
         written, here = _extended(base), at
-    from hashidrill.core.experiment.openslo import with_slos  # noqa: PLC0415 - it reads files as this module does
-
-    return with_slos(document.without("extends"))
+    return with_slos(document.without("extends"), read_text)
 
 
 def complete(document: Document) -> str:

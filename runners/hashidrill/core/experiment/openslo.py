@@ -6,34 +6,36 @@ A file may hold several documents. Each value keeps its place in the file, for m
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from hashidrill.core.experiment.documents import Document, Loc
-from hashidrill.core.experiment.library import read_text
 
 KIND = "slo"
 """Of the probes that name such a file; also the name of the parameter."""
 _BREAK = re.compile(r"^---[ \t]*(?:#.*)?$", re.MULTILINE)
 
 
-def with_slos(document: Document) -> Document:
-    """The experiment with each SLO in place of the name of its file. Raises ExperimentError for an unreadable file."""
+def with_slos(document: Document, read_text: Callable[[Path], str]) -> Document:
+    """The experiment with each SLO in place of the name of its file, whose text `read_text` returns.
+
+    Raises ExperimentError for a file that is missing or holds another number of SLOs, and what `read_text` raises.
+    """
     probes = document.data.get("probes") if isinstance(document.data, dict) else None
     for name, probe in probes.items() if isinstance(probes, dict) else ():
         if isinstance(probe, dict) and probe.get("kind") == KIND and isinstance(probe.get(KIND), str):
-            document = _with_slo(document, ("probes", name, KIND), probe[KIND])
+            document = _with_slo(document, ("probes", name, KIND), probe[KIND], read_text)
     return document
 
 
-def _with_slo(document: Document, loc: Loc, written: str) -> Document:
+def _with_slo(document: Document, loc: Loc, written: str, read_text: Callable[[Path], str]) -> Document:
     """The path is relative to the file that names it."""
     path = Path(document.file_of(loc)).parent / written
     if not path.is_file():
         document.problem(loc, f"{written}: there is no such file (the path is relative to this one)")
         document.raise_problems()
-    parts = list(_documents(path))
+    parts = list(_documents(path, read_text(path)))
     slos = [part for part in parts if _at(part, "kind") == "SLO"]
     if len(slos) != 1:
         document.problem(loc, f"{written}: has {len(slos)} documents of the kind SLO; name a file with one")
@@ -51,9 +53,9 @@ def _with_slo(document: Document, loc: Loc, written: str) -> Document:
     return document.with_value(loc, slo.with_value(("spec", "indicator"), slis[0]) if slis else slo)
 
 
-def _documents(path: Path) -> Iterator[Document]:
+def _documents(path: Path, text: str) -> Iterator[Document]:
     """The documents in a file, each at its own lines. Raises ExperimentError."""
-    text, start = read_text(path), 0
+    start = 0
     for end in [*(found.end() for found in _BREAK.finditer(text)), len(text)]:
         part = _BREAK.sub("", text[start:end])
         if any(line.strip() and not line.lstrip().startswith("#") for line in part.splitlines()):

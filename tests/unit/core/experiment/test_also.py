@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from hashidrill.core.engine.load_generator import load_specifications
+from hashidrill.core.engine.run_state import load_specifications
 from hashidrill.core.errors import ExperimentError
 from hashidrill.core.experiment.loader import load_experiment
 

@@ -11,8 +11,8 @@ import anyio
 import pytest
 
 from hashidrill.core.engine import machine_check
-from hashidrill.core.engine.load_generator import load_specifications
 from hashidrill.core.engine.requirements import required_by
+from hashidrill.core.engine.run_state import load_specifications
 from hashidrill.core.errors import ExperimentError
 from hashidrill.core.experiment import documents, library, loader, model
 from hashidrill.core.experiment.library import list_experiments
