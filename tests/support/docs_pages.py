@@ -194,6 +194,8 @@ def unknown_names(each: Page) -> list[str]:
     names = known_words() | set(_SNAKE.findall(" ".join(each.fences("python"))))
     wrong = []
     for code in each.inline():
+        if re.match(r"https?://", code):
+            continue
         if (path := re.fullmatch(r"(?:uv run pytest )?(tests/[\w/.]+)(?:::[\w:]+)?(?: -s)?", code)) is not None:
             wrong += [] if (ROOT / path[1]).exists() else [f"{each.path}: there is no {path[1]}"]
             continue

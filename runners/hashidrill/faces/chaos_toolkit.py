@@ -7,11 +7,12 @@ corrects the journal where no hypothesis asked for it. `chaos run` ends with 0 f
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from hashidrill.core.util.safe_json import parse
 
 _VERDICTS = ("PASS", "FAIL", "INVALID")
 _RESULTS: list[dict[str, Any]] = []
@@ -94,7 +95,7 @@ def _called(command: Sequence[str]) -> tuple[int, str]:
 def _result(code: int, printed: str) -> dict[str, Any]:
     """The result of the one run. Exit code, verdict and number of results have to agree, or there is no verdict."""
     try:
-        [found] = json.loads(printed)
+        [found] = parse(printed)
         agrees = found["verdict"] in _VERDICTS and (code == 0) == (found["verdict"] == "PASS")
     except (ValueError, TypeError, KeyError):
         return {"exit_code": code, "reason": "it printed no result; the reason is on standard error"}
