@@ -56,14 +56,16 @@ def _beside(service: str) -> frozenset[str]:
 def running(written: Mapping[str, Any]) -> list[str]:
     """The names of the services that run: those that `written` names, without those set to null (`consul: null`).
 
-    If it names none, the default services run; in an attached datacenter, all may run, because discovery finds them.
+    If it names none, the default services run; in an attached datacenter, all that can be attached may run, because
+    discovery finds them.
     """
     services = registry.services()
     named = [name for name in services if name in written]
     pods = written.get("kubernetes")
+    existing = [name for name in services if name in registry.entries(registry.ATTACH)]
     if isinstance(pods, Mapping) and not named:
-        return [name for name in services if name in pods] or list(services)
-    others = registry.default_services() if written.get("attach") is None else list(services)
+        return [name for name in services if name in pods] or existing
+    others = registry.default_services() if written.get("attach") is None else existing
     return [name for name in named if written[name] is not None] if named else others
 
 

@@ -34,6 +34,8 @@ from hashidrill.core.errors import UnknownNameError, UsageError
 CLIENT = "client"
 """The kind of load that a client is; an experiment writes it under `clients:`, not under `load:`."""
 SERVICES, DEFAULTS, SIGNALS = "hashidrill.services", "hashidrill.default_services", "hashidrill.signals"
+ATTACH = "hashidrill.attach"
+"""The group of the entry points of products that can be attached."""
 FAULTS, LOADS, PROBES = "hashidrill.faults", "hashidrill.loads", "hashidrill.probes"
 DOCUMENTS = "hashidrill.documents"
 _PROTOCOLS = {

@@ -91,7 +91,7 @@ def _hosts() -> list[str]:
 _SOURCES: Mapping[str, Callable[[], Iterable[str]]] = {
     "kinds": lambda: listing.KINDS,
     "schemas": lambda: ["experiment", *map(str.lower, {*registry.entries(registry.DOCUMENTS)} - {"Base"})],
-    "products": lambda: [*registry.entries("hashidrill.attach"), *registry.entries("hashidrill.attached")],
+    "products": lambda: [*registry.entries(registry.ATTACH), *registry.entries("hashidrill.attached")],
     "formats": lambda: interchange.FORMATS,
     "faults": registry.fault_kinds,
     "loads": registry.load_kinds,

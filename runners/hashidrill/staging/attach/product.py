@@ -28,10 +28,6 @@ if TYPE_CHECKING:
     from hashidrill.staging.attach.http import Wire
 
 
-ATTACH = "hashidrill.attach"
-"""The group of the entry points of products that can be attached."""
-
-
 def in_kubernetes() -> Any:
     """What pods and their injectors add to an attached datacenter: a module of a higher room, by its entry point."""
     return registry.plugin("hashidrill.attached", "kubernetes")
@@ -220,8 +216,8 @@ async def raft_of(
 
 def attachables(names: Iterable[str] = ()) -> dict[str, Attachable]:
     """All products that can be attached, or those of these names."""
-    every = registry.entries(ATTACH)
-    return {name: registry.plugin(ATTACH, name) for name in (names or every) if name in every}
+    every = registry.entries(registry.ATTACH)
+    return {name: registry.plugin(registry.ATTACH, name) for name in (names or every) if name in every}
 
 
 _FILES = ("token_file", "ca_file", "ca_path", "cert_file", "key_file")
