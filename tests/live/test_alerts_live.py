@@ -14,7 +14,7 @@ from library_runs import LIBRARY, needs_of_experiment
 from places import ROOT
 
 OURS = sorted(name for name in LIBRARY if name.startswith("alerts/"))
-FIRST = "alerts/slow-leader-disk"
+FIRST = "alerts/slow-commits"
 pytestmark = [pytest.mark.live, pytest.mark.prometheus, pytest.mark.needs(*needs_of_experiment(FIRST))]
 
 

@@ -138,7 +138,8 @@ async def a_bloated_leader_writes_many_times_as_much(datacenter):
     disarmed = await bloat.verify(undo, present=True)  # it was compacted behind its back
     process = await datacenter.hosts[target.host].agent_process("consul")
     await bloat.revert(undo)  # which has nothing to do, and so does not restart the server
-    assert await datacenter.hosts[target.host].agent_process("consul") == process
+    now = await datacenter.hosts[target.host].agent_process("consul")
+    assert now == process, f"it was restarted: {process} became {now}"
     await seen(bloat, undo, ok=True, present=False)
     return {
         "fresh": fresh,
