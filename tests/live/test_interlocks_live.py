@@ -266,6 +266,17 @@ def test_a_file_that_brings_its_own_key_button_and_lock_arms_nothing(estate, lea
     refused(estate, done, "interlocks.arming.public_key is ed25519:", keys, tmp_path)
 
 
+def test_one_that_somebody_else_has_locked_is_refused_and_says_who(estate, least, moved, home, tmp_path):
+    keys = put(estate, anchored() | {ARMED: arming()}) | {LOCK: ""}
+    made = json.loads(estate.ask("PUT", "/v1/session/create", json.dumps({"TTL": "60s", "NodeChecks": []}).encode()))
+    holder = {"held_by": "ben@desk", "run": "run-9", "experiment": "frozen-leader", "since": "12:50"}
+    assert estate.ask("PUT", f"/v1/kv/{LOCK}?acquire={made['ID']}", json.dumps(holder).encode()) == b"true"
+    done = run(estate, home, tmp_path, moved, token=least)
+    refused(estate, done, "already locked: another game day holds", keys, tmp_path)
+    assert "ben@desk, with frozen-leader (run-9), since 12:50" in " ".join(done.stderr.split())
+    estate.clear()
+
+
 def test_a_run_that_may_break_the_quorum_is_refused(estate, least, moved, home):
     """A server hangs: one more, and nobody leads. It is not among the keys, and doctor sees it as alive for seconds."""
     keys = put(estate, anchored() | {ARMED: arming()})

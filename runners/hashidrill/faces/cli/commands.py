@@ -60,6 +60,20 @@ GROUPS = {
     ),
 }
 """Commands that have commands of their own: what they do, the order of these, an example."""
+MOVED = {
+    "up": "lab up",
+    "down": "lab down",
+    "status": "lab status",
+    "shell": "lab shell",
+    "arm": "staging arm",
+    "disarm": "staging disarm",
+    "stop": "staging stop",
+    "acl": "staging acl",
+    "toxiproxy": "staging proxies",
+    "import": "convert import",
+    "export": "convert export",
+}
+"""Earlier name of a command to the one that it has now."""
 LATER = {
     "validate": ("anyio", "asyncio", "msgpack", "numpy", "psutil", "sqlite3", "ssl", "statistics"),
     "history": ("numpy",),
@@ -146,6 +160,12 @@ class LazyGroup(TyperGroup):
         rest = [*dropwhile(lambda word: word.startswith("-"), args)]
         ctx._protected_args, ctx.args = rest[:1], rest[1:]  # noqa: SLF001 - as TyperGroup does
         return ctx.args  # type: ignore[no-any-return]
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Raises UsageError for a command that has another name now."""
+        if not ctx.resilient_parsing and ctx.parent is None and args[0] in MOVED and args[0] not in self.commands:
+            raise UsageError(f"`hashidrill {args[0]}` is now `hashidrill {MOVED[args[0]]}`")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Raises OutputError where nothing else failed; what typer itself would end with 1 must not read as FAIL."""

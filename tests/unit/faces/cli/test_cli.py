@@ -186,6 +186,30 @@ def test_the_summary_in_help_is_that_of_the_command_itself(width, hashidrill, mo
         assert any(line.split(maxsplit=1) == [last, summary] for line in hashidrill(*group, "-h").stdout.splitlines())
 
 
+@pytest.mark.parametrize(("earlier", "now"), commands.MOVED.items())
+def test_a_command_that_moved_says_where_it_is(earlier, now, hashidrill):
+    said = hashidrill(earlier, "--anything")
+    assert (said.code, said.stdout) == (2, "")
+    assert said.stderr == f"hashidrill: `hashidrill {earlier}` is now `hashidrill {now}`\n"
+    assert hashidrill(*now.split(), "-h").code == 0
+
+
+def test_no_page_and_no_message_prints_a_command_that_moved():
+    wrong = re.compile(rf"(?<!from )hashidrill ({'|'.join(set(commands.MOVED) - {'import'})})\b")
+    files = [
+        path
+        for folder in ("runners", "playbooks", "experiments", "hypotheses", ".ci", ".github")
+        for path in (ROOT / folder).rglob("*")
+    ]
+    told = [
+        path
+        for path in files
+        if path.is_file() and path.suffix != ".pyc" and wrong.search(path.read_text(errors="replace"))
+    ]
+    assert told == []
+    assert wrong.search("see `hashidrill " + "up --stack`"), "planted"
+
+
 def test_the_version_is_told(hashidrill):
     assert hashidrill("--version").stdout == f"hashidrill {__version__}\n"
 
