@@ -1,8 +1,8 @@
 """What Chaos Toolkit calls by `provider: {type: python, module: hashidrill.faces.chaos_toolkit}`.
 
-An action (`run`), a probe (`verdict`) and a control, for the Python environment in which Chaos Toolkit is. It goes on
+An action (`run`), a probe (`verdict`) and a control, for the Python environment of Chaos Toolkit. Chaos Toolkit goes on
 after an action that failed, and still ends with 0. So the verdict is a probe of the hypothesis, and the control
-corrects the journal where no hypothesis asked for it. `chaos run` ends with 0 for a PASS alone.
+corrects the journal where no hypothesis asked for it. `chaos run` ends with 0 only after a PASS.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def verdict(experiment: str) -> str:
     if any(one["verdict"] == "FAIL" for one in results):
         return "FAIL"
     if not results:
-        raise NoPassError(f"{experiment}: no action ran it, so there is no verdict; ask after the method alone")
+        raise NoPassError(
+            f"{experiment}: no action ran it, so there is no verdict; ask by the strategy after-method-only"
+        )
     for one in results:
         if one["verdict"] != "PASS":
             raise NoPassError(_reason(one))
@@ -93,7 +95,7 @@ def _called(command: Sequence[str]) -> tuple[int, str]:
 
 
 def _result(code: int, printed: str) -> dict[str, Any]:
-    """The result of the one run. Exit code, verdict and number of results have to agree, or there is no verdict."""
+    """The result of the run. There is no verdict unless there is one result, and the exit code fits its verdict."""
     try:
         [found] = parse(printed)
         agrees = found["verdict"] in _VERDICTS and (code == 0) == (found["verdict"] == "PASS")

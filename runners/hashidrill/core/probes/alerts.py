@@ -15,11 +15,12 @@ from urllib.parse import urlencode
 
 import anyio
 import httpx2
-from pydantic import AwareDatetime, BaseModel, Field, TypeAdapter, ValidationError, field_validator, model_validator
+from pydantic import AwareDatetime, BaseModel, Field, TypeAdapter, ValidationError, model_validator
 
 from hashidrill.core.probes.base import SickError
 from hashidrill.core.probes.declared import DeclaredProbe, Look, ProbeContext
-from hashidrill.core.probes.http import HttpAccess, HttpAsker, Reply
+from hashidrill.core.probes.http import HttpAsker, Reply
+from hashidrill.core.probes.prometheus import PrometheusAccess
 from hashidrill.core.units import Duration, shown
 
 FIRING = "firing"
@@ -30,7 +31,7 @@ T = TypeVar("T")
 AlertName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_ .:/-]{0,99}$")]
 
 
-class AlertsParams(HttpAccess):
+class AlertsParams(PrometheusAccess):
     """The parameters of an alerts probe."""
 
     alerts: list[AlertName] = Field(min_length=1, max_length=20, description="The names of the alerts to watch")
@@ -42,20 +43,6 @@ class AlertsParams(HttpAccess):
     stale_after: Duration = Field(
         default=Duration("60s"), description="A rule that was last evaluated longer ago is unknown"
     )
-
-    @field_validator("url")
-    @classmethod
-    def _alone(cls, value: str) -> str:
-        if "?" in value:
-            raise ValueError(f"{shown(value)} has a query: give the address that comes before /api alone")
-        return value
-
-    @field_validator("stale_after")
-    @classmethod
-    def _some(cls, value: Duration) -> Duration:
-        if not 1 <= value <= 3600:
-            raise ValueError(f"stale_after is from 1s to 1h, not {value}")
-        return value
 
     @model_validator(mode="after")
     def _can_tell_quiet(self) -> AlertsParams:

@@ -108,7 +108,7 @@ class MetricsParams(HttpAccess):
     @model_validator(mode="after")
     def _fits(self) -> MetricsParams:
         if self.source == "prometheus" and "?" in self.url:
-            raise ValueError(f"{shown(self.url)} has a query: give the address that comes before /api/v1 alone")
+            raise ValueError(f"{shown(self.url)} has a query: give the address that comes before /api alone")
         if self.source == "page" and self.each:
             raise ValueError("`each` needs Prometheus: a page is of one agent, so write a probe for each page")
         if len(self.selectors) > _MOST_SELECTORS:

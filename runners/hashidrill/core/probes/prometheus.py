@@ -35,7 +35,7 @@ class PrometheusAccess(HttpAccess):
     @classmethod
     def _alone(cls, value: str) -> str:
         if "?" in value:
-            raise ValueError(f"{shown(value)} has a query: give the address that comes before /api/v1 alone")
+            raise ValueError(f"{shown(value)} has a query: give the address that comes before /api alone")
         return value
 
     @field_validator("stale_after")

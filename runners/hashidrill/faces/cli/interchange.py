@@ -44,7 +44,7 @@ def export(
     standard error: always the proofs and the verdict.
 
     With chaos-toolkit, an experiment whose action runs hashidrill, and whose hypothesis is the verdict: `chaos run`
-    ends with 0 for a PASS alone, and its journal has the proofs. Starts nothing and asks nobody.
+    ends with 0 only after a PASS, and its journal has the proofs. This command starts nothing and sends nothing.
     """
     if to not in FORMATS:
         raise UsageError(f"there is no format {to!r}: {near(to, FORMATS)}")
@@ -126,7 +126,10 @@ def import_(
 
 
 def _checked(file: str, made: Any) -> str:
-    """The text of the experiment: of ours, if the file runs one. Raises UsageError if it cannot be one."""
+    """The text of the experiment, or that of our experiment which the file runs.
+
+    Raises UsageError if it cannot be an experiment, or if ours does not exist or is wrong.
+    """
     from hashidrill.core.experiment.documents import Document  # noqa: PLC0415 - for this command alone
     from hashidrill.core.experiment.library import find_experiment  # noqa: PLC0415 - as above
     from hashidrill.core.experiment.loader import load_document, load_experiment  # noqa: PLC0415 - as above
