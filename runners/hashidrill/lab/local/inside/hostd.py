@@ -363,6 +363,7 @@ class HostDaemon:
         process = subprocess.Popen(
             [self._reachable(argv[0]), *argv[1:]],
             env={**environment, "HOME": self._folder},
+            cwd=self._folder,  # that user may not enter the runner's, where Prometheus would not start
             stdin=null,
             stdout=output,
             stderr=output,
