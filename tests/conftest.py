@@ -301,8 +301,8 @@ def bbolt(binary):
 def pytest_collection_modifyitems(items):
     """What starts real agents is in the tier `long`, but for those marked `smoke`.
 
-    First what takes CPU alone, beside which Consul's faults go on; then what needs the machine for itself; last what
-    waits for the library's runs. The order is kept otherwise."""
+    First what takes CPU alone, beside which Consul's faults go on; then what needs the machine for itself; last the
+    library's runs. The order is kept otherwise."""
     for item in items:
         if uses_machine(item) and starts_agents(item) and item.get_closest_marker("smoke") is None:
             item.add_marker("long")
@@ -341,15 +341,9 @@ def alone(path):
 
 
 @pytest.fixture(autouse=True)
-def _the_library_goes_ahead(request):
-    """From the first test on that waits for them: three at a time are all that two cores carry. Tests with agents of
-    their own beside them made runs INVALID, and rightly so."""
-    if not uses_machine(request.node):
-        return
-    request.getfixturevalue("consul_reports")
-    library_runs = request.getfixturevalue("library_runs")
-    if library_runs is not None and turn(request.node) > 3:
-        library_runs.begin()
+def _consul_reports_go_ahead(request):
+    if uses_machine(request.node):
+        request.getfixturevalue("consul_reports")
 
 
 @pytest.fixture(scope="session")
@@ -374,17 +368,8 @@ def consul_reports(ground, request, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def library_runs(ground, request, tmp_path_factory):
-    """The runs of the library's experiments, where tests of them were selected: three at a time."""
-    items = [item for item in request.session.items if item.path.name == LIBRARY_TESTS]
-    named = {item.callspec.params.get("name") for item in items if hasattr(item, "callspec")}
-    if not items:
-        yield None
-        return
-    from library_runs import LIBRARY, LibraryRuns
+def library_runs(ground, tmp_path_factory):
+    """The runs of the library's experiments, one at a time."""
+    from library_runs import LibraryRuns
 
-    runs = LibraryRuns(tmp_path_factory.mktemp("library"), named & set(LIBRARY))
-    try:
-        yield runs
-    finally:
-        runs.close()
+    return LibraryRuns(tmp_path_factory.mktemp("library"))

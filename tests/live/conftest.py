@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drills import ahead, environment, run_demo
+from drills import ahead, environment
 
 HERE = Path(__file__).parent
 
@@ -45,6 +45,6 @@ def drill(_drills, request):
 
 
 @pytest.fixture(scope="session")
-def demo(consul, library_runs, tmp_path_factory):
+def demo(consul, library_runs):
     """`hashidrill demo`, once a session: (the folder it was run in, how it ended). It runs raft/slow-leader-disk."""
-    return library_runs.demo() if library_runs is not None else run_demo(tmp_path_factory.mktemp("demo"))
+    return library_runs.demo

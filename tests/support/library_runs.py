@@ -1,12 +1,12 @@
-"""The library's experiments, run a few at a time beside the other tests: a run mostly waits."""
+"""The library's experiments: which are run when, and their runs, one for all tests that look at it."""
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from drills import AT_ONCE, Drill, environment, run_demo, seated
+from drills import Drill, environment, run_demo
 from hashidrill.core.experiment.library import experiments
 from hashidrill.core.experiment.loader import load_experiment
 from hashidrill.lab.runs.launch import binaries_for
@@ -14,7 +14,6 @@ from places import ROOT
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterable
 
 LIBRARY = experiments()
 OF_THE_STACK = sorted(name for name in LIBRARY if name.startswith("stack/") or name == "incidents/roblox-2021-return")
@@ -35,18 +34,8 @@ OF_OTHER_TIERS = (
 )
 """Those whose binaries take long to build: the tests of their products run them."""
 
-NOT_RUN: dict[str, str] = {
-    "config/streaming-extreme": "it takes four minutes, and its load needs all of the machine for itself",
-    "config/streaming-extreme-1-10-3": "it takes four minutes, and its load needs all of the machine for itself",
-    "config/streaming-off-again": "its load needs all of the machine for itself",
-    "config/streaming-moderate": "it compares two variants under a load that needs all of the machine for itself",
-    "config/rollout-moderate": "what it measures is wrong while other runs take the machine's CPU",
-    "config/rollout-year-end": "its load needs all of the machine for itself",
-    "locks/lock-storm-rate-limited": "whether that storm outlives its cause depends on how busy the machine is",
-    "incidents/uber-m3-2019": "the p99 that it judges is wrong while other runs take the machine's CPU",
-    "incidents/roblox-2021": "it takes seven minutes, and its load needs all of the machine for itself",
-}
-"""Name of an experiment: why it is not run beside the others. `-m nightly` runs these, one at a time."""
+LONGEST_S = 800
+"""Of a run, in seconds: incidents/roblox-2021 takes eleven minutes on two cores."""
 
 FLAGSHIP = "raft/slow-leader-disk"
 """Its run is that of `hashidrill demo`."""
@@ -72,42 +61,24 @@ def needs_of_experiment(name: str) -> tuple[str, ...]:
 
 
 class LibraryRuns:
-    """Runs all of `names`, `AT_ONCE` at a time, once it is told to begin; asked for one, it waits for that."""
+    """Runs an experiment when it is first asked for, one at a time: three at a time took each other's CPU, and were
+    INVALID for it."""
 
-    def __init__(self, folder: Path, names: Iterable[str]) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._names = sorted(names, key=lambda name: (name != FLAGSHIP, name))  # what is asked for first
-        self._pool = ThreadPoolExecutor(AT_ONCE)
-        self._begun: dict[str, Future[Any]] = {}
-        # tests beside it change theirs: one with another HOME has another cache, and Consul would be built again
+        self._done: dict[str, Drill] = {}
+        # tests before it change theirs: one with another HOME has another cache, and Consul would be built again
         self._environment = environment()
-
-    def begin(self) -> None:
-        """Idempotent."""
-        for name in self._names:
-            if name not in self._begun:
-                self._begun[name] = self._begin(name)
-
-    def _begin(self, name: str) -> Future[Any]:
-        if name == FLAGSHIP:
-            folder = self._folder / "demo"
-            folder.mkdir()
-            return self._pool.submit(seated, run_demo, folder, self._environment)
-        return self._pool.submit(seated, Drill, name, self._folder, env=self._environment, cwd=ROOT)
 
     def run(self, name: str) -> Drill:
         """Of any but the flagship."""
-        return self._of(name)
+        if name not in self._done:
+            self._done[name] = Drill(name, self._folder, env=self._environment, cwd=ROOT, within_s=LONGEST_S)
+        return self._done[name]
 
+    @cached_property
     def demo(self) -> tuple[Path, subprocess.CompletedProcess[str]]:
         """The run of the flagship: the folder it was in, and how it ended."""
-        return self._of(FLAGSHIP)
-
-    def _of(self, name: str) -> Any:
-        if name not in self._begun:
-            self._begun[name] = self._begin(name)
-        return self._begun[name].result()
-
-    def close(self) -> None:
-        """What has not begun is not begun any more; what has is waited for."""
-        self._pool.shutdown(cancel_futures=True)
+        folder = self._folder / "demo"
+        folder.mkdir()
+        return run_demo(folder, self._environment)
