@@ -72,9 +72,9 @@ def signal_stays(
     """A signal satisfies its `condition` at every look while a fault is in force, like `page.ok == 1`.
 
     With `fault`, while that fault, step or mark lasts; with `during: run`, from the steady state to the end of the
-    loads. Of a signal with hosts, each host must. A failed look is unknown: it makes this INVALID, unless a look broke
-    the condition. So does a time without looks that is longer than the probe may be silent. With `gap`, looks may fail
-    or be missing for that long.
+    loads. For a signal with hosts, every host must meet it. A failed look is unknown: it makes this INVALID, unless a
+    look broke the condition. So does a time without looks that is longer than the probe may be silent. `gap` is how
+    long looks may fail or be missing.
     """
     if during == "run":
         spans = [(recording.phases.get("steady", measure.method(recording))[0], measure.loads_end_ns(recording))]
@@ -111,9 +111,9 @@ def signal_recovers(
     """A signal satisfies its `condition` again `within` that time after the last fault, until the loads stop.
 
     The time starts at the end of the last fault (with `fault`, of that fault, step or mark), or with `since: start`
-    when the first one is applied. Of a signal with hosts, each host must. Within that time a failed look counts as one
-    that broke the condition. Later it is unknown and makes this INVALID, as in `signal_stays`, with `gap` too. So does
-    a recovery between two looks of which one is in time and one is late.
+    when the first one is applied. For a signal with hosts, every host must meet it. Within that time a failed look
+    counts as one that broke the condition. Later it is unknown and makes this INVALID, as in `signal_stays`, with `gap`
+    too. So does a recovery between two looks of which one is in time and one is late.
     """
     windows = measure.windows(recording, fault)
     since_ns = (
@@ -164,7 +164,7 @@ def signal_shows(recording: Recording, *, condition: Condition, within: Duration
 
     For an alert that has to fire, or a page that has to be down. `fault` names one fault, step or mark. A look that
     satisfied the condition in the steady state makes this INVALID, because an alert that fires already shows nothing.
-    So does a failed look, unless a later look in time is proof enough. Of a signal with hosts, one host suffices.
+    So does a failed look, unless a later look in time is proof enough. For a signal with hosts, one host suffices.
     """
     steady_ns = recording.phases.get("steady", measure.method(recording))[0]
     texts, figures = [], {"shown_after_s": 0.0}
@@ -174,7 +174,7 @@ def signal_shows(recording: Recording, *, condition: Condition, within: Duration
         for seen in _seen(recording, condition, (steady_ns, start_ns), None):
             if (held := np.flatnonzero(seen.holds)).size:
                 raise HypothesisInvalidError(
-                    f"{condition} held{seen.of} before {name} began ({_at(seen, held[0])}): it shows nothing"
+                    f"{condition} held{seen.of} before {name} began ({_at(seen, held[0])}): it proves nothing"
                 )
             seen.complete(steady_ns)
         after = _seen(recording, condition, (start_ns, min(due_ns, measure.loads_end_ns(recording))), None)

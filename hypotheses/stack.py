@@ -212,11 +212,11 @@ def telemetry_survives(
 ) -> Held:
     """While the fault is in force, the metrics of the servers that it makes sick can still be read.
 
-    The load is one of `consul.metrics.read`. Of each server that it read in the 5 s before the fault, the longest
-    time without metrics must stay under `gap_below`, counted from the start of the fault to its end. With
-    `targets_at_least` that many servers are enough: a server that the fault ends has no metrics to read. INVALID if
-    nothing was read before the fault, if no look was due for longer than that while it was in force, or if the fault
-    was shorter: then a gap could not have been seen. `contrast` shows what monitoring that depends on Consul misses.
+    The load is one of `consul.metrics.read`. For each server that the load read in the 5 s before the fault, the
+    longest time without metrics during the fault must stay under `gap_below`. With `targets_at_least` that many servers
+    are enough: a server that the fault ends has no metrics to read. INVALID if nothing was read before the fault, if no
+    look was due for longer than that while it was in force, or if the fault was shorter: then a gap could not have been
+    seen. `contrast` shows what monitoring that depends on Consul misses.
     """
     ops = recording.operations(load)
     worst: dict[str, float] = {}
@@ -315,7 +315,7 @@ def gate_opens(
         first = int(shut[-1]) + 1 if len(shut) else 0
         opened_s[str(condition)] = float(after.t_ns[first] - ended_ns) / SECOND if first < len(held) else float("inf")
     if not closed:
-        raise HypothesisInvalidError(f"the gate stood open all the while {fault} was in force: it shows nothing")
+        raise HypothesisInvalidError(f"the gate stood open all the while {fault} was in force: it proves nothing")
     longest_s = max(opened_s.values())
     if np.isinf(longest_s):
         measure.watched(recording, ended_ns, within, f"the gate after {fault} was not open")

@@ -51,11 +51,11 @@ def streaming_no_worse_than_long_poll(
     none is. A step of the profile of `steps_of` belongs to an arm if it lies entirely in it. A step keeps the SLO if
     the p50 of `load`, from `settle` after the start of the step, is under `p50_below` (300 ms is Roblox's normal; a
     failed operation counts as infinitely slow). If `steps_of` is a load of open streams or views, 90 % of them must
-    also be open at the end of the step. Of equal steps in a row the last counts: by then everything is open. An arm's
-    knee is the highest level up to which every step kept the SLO. With `find_knee`, a run in which neither arm broke is
-    INVALID: its steps were too low. With `p50_at_most`, streaming's p50 must also be at most that share of long
-    polling's, at every level that both kept. `churn` names loads whose acknowledged changes per second the text
-    reports: long polls that look fast may only have throttled them.
+    also be open at the end of the step. If equal steps follow one another, the last one counts: by then every stream is
+    open. An arm's knee is the highest level up to which every step kept the SLO. With `find_knee`, a run in which
+    neither arm broke is INVALID: its steps were too low. With `p50_at_most`, streaming's p50 must also be at most that
+    share of long polling's, at every level that both kept. `churn` names loads whose acknowledged changes per second
+    the text reports: long polls that look fast may only have throttled them.
     """
     changing = [churn] if isinstance(churn, str) else churn or []
     arms = _arms(recording, load, steps_of, limit=p50_below, settle=settle, changing=changing)

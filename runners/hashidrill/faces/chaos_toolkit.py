@@ -51,7 +51,8 @@ def verdict(experiment: str) -> str:
         return "FAIL"
     if not results:
         raise NoPassError(
-            f"{experiment}: no action ran it, so there is no verdict; ask by the strategy after-method-only"
+            f"{experiment}: no action ran this experiment, so it has no verdict; use the hypothesis strategy "
+            f"after-method-only"
         )
     for one in results:
         if one["verdict"] != "PASS":

@@ -167,7 +167,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Folded:
-    """Tables that matter less: a reader opens them."""
+    """Tables of minor importance, folded until the reader opens them."""
 
     title: str
     tables: Sequence[Table]

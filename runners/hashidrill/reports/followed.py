@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TITLE = "The runbook, step by step"
 LONGEST, MOST_LINES, MOST_STEPS = 300, 6, 200
-"""Of a line, of a command or an answer, and of a table; the journal has all of it."""
+"""The longest line, command or answer, and table that the report prints; the journal holds the full text."""
 _ABOUT = (
     "The fault was held until the runbook was done. A step names the line of the page that it stands in; `check` is a"
     " confirm that was tried before the act, where it has to fail."
@@ -44,7 +44,7 @@ class FollowedStep:
     answer: str
     took_s: float | None = None
     why: str = ""
-    """Of a decision: its condition, and what was seen."""
+    """For a decision: its condition, and the values seen."""
     failed: bool = False
     name: str = ""
     """Of what is observed."""

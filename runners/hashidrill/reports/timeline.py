@@ -416,7 +416,7 @@ _SERIES = {"p50", "p99", "acknowledged", "errors"}
 
 
 def two_timelines(sides: Mapping[str, Recording]) -> dict[str, Any]:
-    """As `timeline`; lanes and series have the names of their sides. Times are seconds of the method."""
+    """Like `timeline`; the names of lanes and series include their side. Times are seconds of the method."""
     drawn = {name: _shifted(timeline(recording), -_begin_s(recording)) for name, recording in sides.items()}
     payload = {
         "clock": "Seconds into the method.",

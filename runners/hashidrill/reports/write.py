@@ -29,7 +29,7 @@ def judge_and_report(
 
 
 def report_of(recording: Recording, verdict: RunVerdict) -> tuple[RunVerdict, Path | None]:
-    """As `judge_and_report`, of what was judged already."""
+    """Like `judge_and_report`, for a run that is already judged."""
     with PutOff(signal.SIGHUP):
         return _reported(recording, stored(recording, verdict))
 

@@ -72,7 +72,7 @@ class Value:
 
     @property
     def written(self) -> int | str:
-        """As it goes into the YAML."""
+        """The value as the YAML file holds it."""
         return int(self.number) if self.whole else f"{self.number:.9f}".rstrip("0").rstrip(".") + self.unit
 
     def __str__(self) -> str:

@@ -62,7 +62,7 @@ class FakeConsul:
         self.encrypted = False
         self.commit_index = 20
         self.behind: dict[str, Callable[[], int]] = {}
-        """By host: the log entries that its server has not applied yet, now."""
+        """The log entries that each host's server has not applied yet."""
         self.voters = [host.name for host in hosts.values() if host.role == "server"]
         self.meta: dict[str, dict[str, str]] = {}
         """Node meta, by host."""

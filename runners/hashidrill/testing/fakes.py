@@ -311,7 +311,7 @@ class FakeHost(Capable):
         self.takers.pop(name, None)
 
     async def _make_room(self) -> None:
-        """As the kernel does: it ends the largest."""
+        """Ends the largest process, as the kernel does."""
         if (await self.memory_in_use())[0] > min(self.memory_limits.values(), default=_MACHINE_BYTES):
             self.refusals += 1
             self.process = None

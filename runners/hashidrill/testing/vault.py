@@ -48,7 +48,7 @@ class FakeVaultHost(FakeHost):
         self.process = world.new_process()
 
     def _shown(self) -> dict[str, Any]:
-        """As sys/config/state/sanitized shows it: durations as seconds."""
+        """The configuration as sys/config/state/sanitized shows it, with durations in seconds."""
         ttl = self.config.get("default_lease_ttl", "0s")
         return {**self.config, "default_lease_ttl": int(float(Duration(str(ttl))))}
 
@@ -109,7 +109,7 @@ class FakeVault:
 
     @property
     def active(self) -> str:
-        """By host name; "" where nobody can be: a majority has to be unsealed and to answer."""
+        """The name of the active host; "" if none can be active: a majority must be unsealed and must answer."""
         able = [name for name, host in self.hosts.items() if host.hears and name not in self.sealed]
         if 2 * len(able) <= len(self.members):
             return ""

@@ -500,7 +500,7 @@ def test_what_validate_refuses_is_not_printed(tmp_path):
     path.write_text(chaos("NetworkChaos", action="delay", duration="10s", **POD, delay={"latency": "90s"}))
     said = called("convert", "import", str(path))
     assert isinstance(said.exception, UsageError)
-    assert "it cannot be an experiment as it is" in str(said.exception)
+    assert "it cannot be an experiment unchanged" in str(said.exception)
     assert said.stdout == ""
     with pytest.raises(UsageError, match="--on 'nomad:leader': an imported experiment has consul or vault"):
         imported("x", path.read_text(), "nomad:leader")

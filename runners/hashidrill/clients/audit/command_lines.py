@@ -232,7 +232,9 @@ _OTHERS = frozenset({*_AGENTS, *_SHELLS, *_STARTERS, "consul-template"})
 
 
 def expanded(line: Sequence[str], variables: Variables[str, str]) -> list[str]:
-    """With the variables that are known, as systemd puts them in: `$A` alone is split into words, `${A}` is not."""
+    """Inserts the known variables as systemd does: the value of `$A` is split into words, the value of `${A}`
+    is not.
+    """
     found: list[str] = []
     for word in line:
         alone = word.removeprefix("$")
@@ -272,7 +274,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit, with what its drop-ins say after it. `partial`: a drop-in whose unit is not among the files."""
+    """A unit and its drop-ins, which override it. `partial`: a drop-in whose unit is not among the files."""
 
     settings: tuple[Setting, ...]
     comments: list[Comment] = field(default_factory=list)
@@ -292,7 +294,7 @@ class Unit:
         return found[-1] if found else ""
 
     def variables(self) -> list[Variable]:
-        """Of all `Environment=` lines that hold; of one that is set twice, the last."""
+        """The variables of all `Environment=` lines in force; the last value wins where a variable is set twice."""
         found = {}
         for setting in self.all("Environment"):
             for word in words(setting.value):
@@ -315,7 +317,7 @@ class Unit:
         ]
 
     def with_dropins(self, dropins: Sequence[tuple[str, Unit]]) -> Unit:
-        """What systemd makes of it and its drop-ins: (path, what it says), in the order in which they are read."""
+        """The unit and its drop-ins as (path, settings), in the order in which systemd reads them."""
         more = [replace(each, path=path) for path, dropin in dropins for each in dropin.settings]
         return replace(self, settings=(*self.settings, *more))
 

@@ -43,7 +43,7 @@ def read_hcl(text: str) -> tuple[Mapping, list[Comment]]:
 
 
 class _Reader:
-    """A recursive descent over `text`; `at` is the offset of what is read next."""
+    """A recursive-descent parser of `text`; `at` is the offset of the next character."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -165,7 +165,7 @@ class _Reader:
         return self.traversal(start, self.sequence())
 
     def word(self, start: int, place: Place) -> Value:
-        """A heredoc, a number, a literal, or a name with what follows it."""
+        """A heredoc, a number, a literal, or a name and the calls or indexes after it."""
         if heredoc := _HEREDOC.match(self.text, self.at):
             return self.heredoc(heredoc)
         if number := _NUMBER.match(self.text, self.at):

@@ -365,7 +365,7 @@ class _Json(_Hcl):
         return keys
 
     def sequence(self, place: Place) -> Sequence:
-        """Of strings, numbers and objects; true, false and the [ of a list within it are dropped."""
+        """Reads a list of strings, numbers and objects; drops true, false and the [ of a nested list."""
         items: list[Value] = []
         while (token := self.scanner.next()).kind != "]":
             if token.kind in {"string", "number", "{"}:

@@ -108,7 +108,7 @@ CLIENTS = frozenset(
 SESSIONS = frozenset({"requests.Session", "requests.session", "requests.sessions.Session"})
 ADAPTERS = frozenset({"requests.adapters.HTTPAdapter", "requests_toolbelt.adapters.HTTPAdapter"})
 ADAPTER_ARGUMENTS = ("pool_connections", "pool_maxsize", "max_retries", "pool_block")
-"""Of requests 2.34, in their order."""
+"""The arguments of HTTPAdapter in requests 2.34, in order."""
 
 
 _TAKES = frozenset({"consume", "get_nowait", "next", "pop", "popleft", "readline", "receive", "recv", "get", "poll"})
@@ -164,7 +164,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass
 class Retries:
-    """A module's tree, read for what retries what. Build it once for a module."""
+    """Finds in a module's syntax tree which code retries which calls. Build it once for a module."""
 
     tree: ast.Module
     names: dict[str, str]
@@ -172,10 +172,10 @@ class Retries:
     _functions: dict[str, list[Function]] = field(default_factory=dict)
     _classes: dict[str, list[ast.ClassDef]] = field(default_factory=dict)
     _own: set[str] = field(default_factory=set)
-    """Names bound to what a retrying library made: `retryer = Retrying(...)`."""
+    """Names bound to an object of a retry library: `retryer = Retrying(...)`."""
 
     _keyed: dict[str, list[ast.AST]] = field(default_factory=dict)
-    """All nodes by what `_key` says of them: a large module is walked over once."""
+    """All nodes, grouped by `_key`, so that a large module is walked only once."""
     _asked_about: list[Function] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -400,10 +400,10 @@ class Client:
 
 
 class Clients(Retries):
-    """A module's tree, read for the clients that it makes and for what retries their calls."""
+    """Finds in a module's syntax tree the clients that it makes, and the code that retries their calls."""
 
     def found(self, made: Sequence[tuple[ast.Call | ast.ClassDef, str]]) -> list[Client]:
-        """Of these calls and classes, which make clients, each with what is asked of what it makes."""
+        """The clients that these calls and classes make; each comes with what the code calls on the client."""
         found = []
         for maker, name in made:
             its_class = maker if isinstance(maker, ast.ClassDef) else self._classes.get(key_of(maker.func), [None])[0]
@@ -490,7 +490,7 @@ class Clients(Retries):
         return isinstance(node, ast.Call) and dotted(node.func, self.names) in names
 
     def _asked(self, made: ast.Call | ast.ClassDef) -> tuple[list[ast.expr], list[tuple[str, ast.expr]]]:
-        """Calls of attributes of what this makes, under all the names that it is given in this module.
+        """Calls of methods of the object that this node creates, under each name that the module gives the object.
 
         And what its attributes are set to, by their names: `http.session`.
         """
@@ -581,7 +581,7 @@ class Module:
 
 
 def read_python(text: str) -> tuple[Module, list[Comment]]:
-    """The module, and its comments. Raises MalformedError for what this Python cannot parse."""
+    """The module, and its comments. Raises MalformedError if this Python cannot parse the text."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a caller's invalid escapes are not the question

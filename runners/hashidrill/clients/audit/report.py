@@ -103,11 +103,15 @@ def _line(console: Console, text: str, style: str = "") -> None:
 LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What XML 1.0 cannot hold, not even escaped: control characters, and what of a file name is not UTF-8."""
+"""Characters that XML 1.0 cannot hold, not even escaped: control characters, and bytes of a file name that are not
+UTF-8.
+"""
 
 
 def as_data(audit: Audit) -> Any:
-    """One object: `findings`, `suppressed`, `muted`, `problems`, `unread`, and `files` with what each was taken for."""
+    """One object: `findings`, `suppressed`, `muted`, `problems`, `unread`, and `files`, each with the type that the
+    audit read it as.
+    """
     value = {
         "findings": [_finding(each) for each in audit.findings],
         "suppressed": [{**_finding(each), "reason": reason} for each, reason in audit.suppressed],
@@ -122,7 +126,7 @@ def as_data(audit: Audit) -> Any:
 
 
 def _readable(value: Any) -> Any:
-    """As every reader of JSON takes it: what of a file name is not UTF-8 would be half of a pair in it."""
+    """A value that every JSON reader accepts: bytes of a file name that are not UTF-8 would become lone surrogates."""
     return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
 
 

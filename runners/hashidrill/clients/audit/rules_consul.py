@@ -1,4 +1,6 @@
-"""Rules about Consul: how its agents find each other, what its rate limits meet, and what its config entries retry."""
+"""Rules about Consul: how its agents join each other, which requests its rate limits refuse, and which requests its
+config entries retry.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ def _alone_on_purpose(agent: Agent) -> bool:
 def _unseen(agent: Agent) -> str:
     """Why the missing address is not reported; empty where it is."""
     told = agent.merged
-    # without bootstrap_expect a server neither forms a datacenter nor, told of nobody, joins one: flags do it then
+    # without bootstrap_expect and without addresses, a server neither forms nor joins a datacenter: flags must do it
     if agent.started is None and told.flag("server") is True and not told.has("bootstrap_expect"):
         return "it does not say how many servers there are: flags that are not seen here do, and may name them"
     return agent.unseen

@@ -1,4 +1,6 @@
-"""Rules about Nomad's agents and jobs: how agents join, what is tried again, where, and what gives up."""
+"""Rules about Nomad's agents and jobs: how agents join, which allocations are retried and where, and when a job gives
+up.
+"""
 
 from __future__ import annotations
 

@@ -263,7 +263,7 @@ def _product(url: str) -> str:
 
 
 def _written(node: ast.expr | None, module: Module) -> str:
-    """As much of a text as the module has: what is not known of it is left out."""
+    """The parts of a text that the module states; parts known only at run time are left out."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         return _written(node.left, module) + _written(node.right, module)
     if isinstance(node, ast.JoinedStr):

@@ -83,7 +83,7 @@ def by_kind(unread: Sequence[Unread]) -> list[tuple[str, list[str]]]:
 
 
 SUFFIXES = (".hcl", ".nomad", ".json", ".service", ".py", ".env")
-"""Of files that are looked at in a directory. A file that is named itself is read whatever its name."""
+"""The suffixes of files that the audit reads in a directory. A file that is named itself is read whatever its name."""
 
 _DROPINS = ".service.d"
 
@@ -93,7 +93,7 @@ SKIPPED = frozenset(
 """Directories that are not gone into."""
 
 MAX_BYTES = 1024 * 1024
-"""Of a file that is read; configuration is far smaller."""
+"""The largest file that the audit reads; configuration is far smaller."""
 
 
 @dataclass(frozen=True)
@@ -261,7 +261,7 @@ def _walk(root: Path, sources: Sources, exclude: Sequence[str]) -> Iterator[Path
 
 
 def suffix_of(path: Path) -> str:
-    """As agents take it: `.json` for a file of that name too."""
+    """The suffix as agents read it: a file named just `.json` counts as JSON too."""
     return "." + path.name.rpartition(".")[2]
 
 
@@ -391,7 +391,7 @@ def read_configuration(path: str, text: str, *, kind: str | None = None) -> tupl
 
 
 def _consul_json(text: str) -> tuple[Value, list[Comment]]:
-    """As Consul reads `*.json`: an object or null; a file without a single byte says nothing."""
+    """Parses `*.json` as Consul does: an object or null; an empty file sets nothing."""
     value = read_json(text) if text else Mapping((), Place(1, 1))
     if not (isinstance(value, Mapping) or (isinstance(value, Scalar) and value.value is None)):
         raise MalformedError(value.place, "a configuration is an object at its top, not a list or a single value")

@@ -45,7 +45,7 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Expression:
-    """A value that is not known before the run. `text` is as written; of a string, what stands between the quotes."""
+    """A value that is not known before the run. `text` is the source text; for a string, without its quotes."""
 
     text: str
     place: Place
@@ -77,7 +77,7 @@ class Comment:
 
 
 def fold(name: str) -> str:
-    """A name as it is compared."""
+    """A name in the form used for comparison."""
     return name.replace("_", "").replace("-", "").lower()
 
 
@@ -194,7 +194,7 @@ def is_zero_duration(value: Value) -> bool:
 
 
 def texts_within(value: Value) -> Iterator[tuple[str, Place]]:
-    """All strings in a value, however deep, those with interpolation as they are written."""
+    """All strings in a value, at any depth; strings with interpolation stay as written."""
     if isinstance(value, Scalar) and isinstance(value.value, str):
         yield value.value, value.place
     elif isinstance(value, Expression):

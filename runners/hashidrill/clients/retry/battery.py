@@ -82,7 +82,7 @@ class Measured:
     once: dict[str, Run] = field(default_factory=dict)
     lasting: dict[str, list[Run]] = field(default_factory=dict)
     told: dict[str, list[Run]] = field(default_factory=dict)
-    """By fault with Retry-After, for a client that heeds it: runs with a long requested wait."""
+    """For a client that heeds Retry-After: the runs with a long requested wait, by fault."""
     told_less: list[Run] = field(default_factory=list)
     """The runs with a short requested wait."""
     reused: Run | None = None
@@ -390,7 +390,9 @@ class Battery:
         *,
         timed: bool = False,
     ) -> Ended:
-        """Run it; the slot is given back with its first attempt, since most of what it does from then on is wait."""
+        """Runs the operation; it frees its slot at the first attempt, because from then on the operation mostly
+        waits.
+        """
         pids: list[int] = []
         async with self._slots:
             ended = asyncio.create_task(

@@ -5,8 +5,8 @@
 
 One operation, and the exit status says whether it succeeded. With --rate it is a service instead: it starts that many
 operations per second, and reports each of them as a line of JSON (loads/service_clients.py). With --watch it follows an
-index of Consul's by blocking queries. Without any option it is the client that many programs begin with: one try,
-no timeout. It needs nothing but Python's standard library.
+index of Consul's by blocking queries. Without options it does what most programs do at first: one try, no timeout. It
+needs nothing but Python's standard library.
 """
 
 from __future__ import annotations
@@ -214,10 +214,11 @@ class Service:
 
 
 def watch(asked: Asked, *, resets: bool) -> None:
-    """Follow the index of what is asked, for ever. `resets`: an index that went backwards is forgotten.
+    """Follows the index of the watched key for ever. `resets`: an index that went backwards is forgotten.
 
     Consul's documentation of blocking queries asks for that: the state was restored, and the old index may not be
-    reached for days. Who keeps it either waits out each query, or gets an answer at once, and asks again at once.
+    reached for days. A client that keeps the stale index either waits out each query, or gets an answer at once and
+    asks again at once.
     """
     index = 0
     while True:

@@ -1,10 +1,10 @@
-"""Taps in a process of their own, for what is timed: starting commands stops a process for milliseconds at a time.
+"""Taps in a separate process, for timed measurements: a process that starts commands stops for milliseconds each time.
 
     python -m hashidrill.clients.retry.timed_taps CERTIFICATE HEADER FAULT...
 
 prints the ports of the taps, one for each fault, as JSON, then a line for each attempt; it ends with its input. A fault
-like `tls:503` has its tap listen with the certificate; `-` stands for none. HEADER is where a client says which
-operation it is at.
+like `tls:503` has its tap listen with the certificate; `-` stands for none. HEADER names the HTTP header in which a
+client says which operation the request belongs to.
 """
 
 from __future__ import annotations

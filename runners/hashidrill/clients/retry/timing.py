@@ -99,7 +99,7 @@ def _by_a_factor(gaps: Floats, sigma: Floats) -> Iterator[tuple[float, str]]:
     position = np.arange(len(gaps), dtype=np.float64)
     for share in _ADDED:
         rest = gaps - share * float(gaps.min())
-        weights = rest / gaps / sigma  # a share of the gap is a larger one of what grows
+        weights = rest / gaps / sigma  # a share of the whole gap is a larger share of the part that grows
         slope, start = np.polyfit(position, np.log(rest), 1, w=weights)
         if slope > 0:
             yield _misfit(gaps, np.exp(start + slope * position) + gaps - rest, sigma), "a factor"
@@ -137,8 +137,9 @@ _PLATEAU = 0.87
 """Gaps at the end that differ by less than this ratio have met the client's cap."""
 _LOW, _HIGH = 5, 75
 _SPREAD_TO_DEVIATION = 0.42
-"""Standard deviation over the distance of these two percentiles: 0.412 for a uniform distribution, 0.431 for a normal
-one. Delays only ever add, and the upper quarter, where they gather, is left out."""
+"""The standard deviation divided by the distance between these two percentiles: 0.412 for a uniform distribution, 0.431
+for a normal one. Delays only ever add, and the upper quarter, where they gather, is left out.
+"""
 _FEWEST_TO_SCATTER = 5
 _CERTAINTY_TO_FAIL = 12.0
 """In chi square: growth by a factor with much jitter looks like a power once in 100 times at EXPONENTIAL_CERTAINTY."""
@@ -292,7 +293,7 @@ def jitter(
         work = f", {own.work_s:.2f} s of that its own work" if own.work_s >= _WORTH_SAYING_S else ""
         text = f"it hardly waits (at most {longest:.2f} s{work}), so that there is no wait to spread: see backoff"
         return not_for_it("jitter", fault, text, **evidence)
-    # what a machine adds is the same for every gap, what a client spreads grows with it: the longest ones tell most
+    # the machine adds the same delay to every gap; the client's jitter grows with the gap: the longest gaps show most
     waits = [k for k, gap in enumerate(typical) if gap >= _LONG * max(typical) and k < len(theirs)]
     if not waits or len(runs) < clients:
         text = f"{len(runs)} clients, at least {clients} are needed; {len(reference)} of the reference"
@@ -306,7 +307,7 @@ def jitter(
     evidence |= {"variation": round(spread, 5), "reference": round(noise, 5), "jitter": round(rest, 5)}
     evidence["own_noise_s"] = round(at_work_s, 5)
     text = f"gaps vary by {spread:.2%} over {len(runs)} clients; without jitter they vary by {noise:.2%} here"
-    if JITTER_VARIATION < spread < _CLEARLY * noise:  # under that there is no room for jitter, whoever makes it
+    if JITTER_VARIATION < spread < _CLEARLY * noise:  # a spread under JITTER_VARIATION leaves no room for jitter
         busy = f"too busy a machine to tell: {text}"
         return unknown("jitter", fault, busy, more_clients=True, **evidence)
     if JITTER_VARIATION / GREY < rest < JITTER_VARIATION * GREY:
@@ -418,7 +419,9 @@ def _told(run: Run) -> tuple[Attempt, Attempt | None] | None:
 
 
 def work_s(runs: Sequence[Run]) -> float:
-    """Processor time of one more attempt, in seconds: the median over all pairs of runs of what the longer one took."""
+    """CPU seconds of one more attempt: the median, over all pairs of runs, of the extra time of the longer run for each
+    extra attempt.
+    """
     slopes = [
         (later.cpu_s - first.cpu_s) / (len(later.attempts) - len(first.attempts))
         for first, later in combinations(runs, 2)
@@ -428,7 +431,7 @@ def work_s(runs: Sequence[Run]) -> float:
 
 
 def _uncapped(waits: Sequence[float]) -> list[float]:
-    """Without the plateau at the end; constant gaps have none, they are all there is."""
+    """The gaps without the plateau at the end. Constant gaps are all plateau and stay whole."""
     rest = list(waits)
     while len(rest) > 1 and rest[-2] >= _PLATEAU * rest[-1]:
         rest.pop()

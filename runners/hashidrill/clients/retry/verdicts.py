@@ -34,10 +34,10 @@ class Judged:
     evidence: dict[str, Any] = field(default_factory=dict)
     applies: bool = True
     fix: str = ""
-    """What to do instead of what `core.tap.catalogue.FIXES` says of all clients."""
+    """The fix for this client, in place of the general one in `core.tap.catalogue.FIXES`."""
 
     def as_json(self) -> dict[str, Any]:
-        """As `hashidrill retry --json` prints it."""
+        """The verdict as `hashidrill retry --json` prints it."""
         evidence = {"text": self.text, **self.evidence}
         if not self.applies:
             evidence["applies"] = False
@@ -45,7 +45,7 @@ class Judged:
 
     @property
     def word(self) -> str:
-        """The verdict as it is printed: `n/a` where it does not apply."""
+        """The verdict as printed: `n/a` if the check does not apply."""
         return self.verdict.value if self.applies else "n/a"
 
 
@@ -246,7 +246,7 @@ def _named(attempt: Attempt) -> str:
 
 
 def _waited_s(run: Run, attempt: Attempt) -> float | None:
-    """How long the client waited for a reply; None when it was still waiting as it was stopped."""
+    """How long the client waited for a reply; None if it was still waiting when we stopped it."""
     if not run.ended and attempt.end_ns > run.end_ns - _PROMPT_S * SECOND:
         return None
     return (attempt.end_ns - attempt.start_ns) / SECOND
@@ -387,7 +387,7 @@ def recovers(
     goodput: float = 0.9,
     window_s: float = 1.0,
 ) -> Judged:
-    """Goodput comes back to a share of what it was before the trigger, in time after its end, and stays.
+    """After the trigger ends, goodput returns in time to a share of its earlier value, and stays there.
 
     `before_ns` and `after_ns` are the times before the trigger came and after it went, [start, end). Operations
     belong to the moment that they were meant to start.

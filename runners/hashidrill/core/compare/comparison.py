@@ -40,11 +40,12 @@ if TYPE_CHECKING:
     from hashidrill.core.recording.columns import Floats
 
 FEWEST_INTERVALS = 5
-"""With fewer intervals that were measured on both sides, only the round's two numbers count."""
+"""If both sides measured fewer common intervals than this, only the round's two numbers count."""
 MOST_TIMES = 100.0
 """Beyond this, the exact ratio does not matter."""
 _ROUGHLY = 1.1
-"""A ratio is shown next to two medians whose own quotient lies this close to its bounds, or within them."""
+"""A report shows two medians next to a ratio only if their quotient lies within the ratio's bounds widened by this "
+  "factor."""
 _MOST_LOG = 700.0
 """e to more than this is too large for a float."""
 ABSENT_APART = 0.05
@@ -112,8 +113,8 @@ def _gone(measured: Measured) -> str:
 def log_ratio(figure: Figure, baseline: Floats, candidate: Floats, longest: float = math.inf) -> Floats:
     """The logarithms of candidate over baseline, as the figure compares them; NaN where one was not measured.
 
-    The one rule for what never came (infinity): it took longer than both runs could have measured (`longest`), and
-    MOST_TIMES as long as the other side, so it ranks after everything that was measured. Never on both sides is
+    The rule for an event that never came (infinity): its time counts as longer than both runs could have measured
+    (`longest`), and as MOST_TIMES the other side's, so that it ranks after every measured time. Never on both sides is
     equal.
     """
     one, other = (np.where(np.isinf(each), each, np.minimum(each, longest)) for each in (baseline, candidate))
@@ -132,9 +133,10 @@ def _log(figure: Figure, mine: Floats, others: Floats, longest: float) -> Floats
 def _counting_error(figure: Figure, baseline: Measured, candidate: Measured) -> float:
     """The standard error of a round's counts, from counting alone; 0 for measured figures.
 
-    Of errors: binomial, by the delta method, with the share of both sides together; their bursts make it larger,
-    which the rounds show. Without any error on either side, the rule of three (Hanley and Lippman-Hand, JAMA 1983):
-    fewer operations than 3 / 1 % could have hidden a share that counts. Of losses: Poisson.
+    For error shares it is the binomial error of the pooled share, by the delta method. Bursts of errors make the real
+    error larger; the scatter between rounds shows that. Without any error on either side, the rule of three (Hanley and
+    Lippman-Hand, JAMA 1983): with fewer than 3 / 1 % = 300 operations, an error share that matters could show no error
+    at all. Of losses: Poisson.
     """
     if figure.odds:
         counts = (baseline.of, candidate.of)
@@ -289,7 +291,7 @@ class Compared:
 
     @property
     def difference(self) -> tuple[str, str]:
-        """By how much the sides differ and its bounds, for a person; ("", "") if a ratio means nothing.
+        """The difference between the sides and its bounds, as text; ("", "") if a ratio means nothing.
 
         Nothing also where it would contradict the two medians: some rounds have a "never", the figure's floor is
         larger than what was measured, or the seconds of the rounds differ by more than their medians.
@@ -329,7 +331,7 @@ class Compared:
 
     @property
     def differs(self) -> str:
-        """`1.53 times, 1.41 to 1.66`; without a ratio that means something, what is known instead."""
+        """`1.53 times, 1.41 to 1.66`; if a ratio would mean nothing, says what is known instead."""
         much, bounds = self.difference
         rounds = self.interval.rounds
         sure = self.decision in {Decision.WORSE, Decision.BETTER}
@@ -342,7 +344,7 @@ class Compared:
         return ", ".join(part for part in (self._nevers, much, bounds) if part)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: null for what is not measured, `"never"` for infinity."""
+        """The value for JSON: null if not measured, `"never"` for infinity."""
         return {
             "figure": self.figure.name,
             "unit": self.figure.unit,

@@ -26,7 +26,7 @@ VARIES = 1.5
 OTHERS_APART = 0.15
 """Runs of one round whose shares of other work lie further apart were not disturbed alike. Set by judgement."""
 FEWEST_S = 5
-"""With fewer seconds that were not starved, a run's own need is unknown."""
+"""A run with fewer seconds without CPU starvation does not show how much CPU it needs."""
 _UNSTEADY = "steady-state"
 
 
@@ -79,7 +79,7 @@ def sick_without_fault(recording: Recording) -> bool:
 
 
 def _measured(recording: Recording) -> MachineUse | None:
-    """Of the method and the recovery, otherwise of the steady state; None without samples."""
+    """The machine's use during method and recovery, otherwise during the steady state; None without samples."""
     use, phases = machine_use(recording), recording.phases
     if use is None:
         return None

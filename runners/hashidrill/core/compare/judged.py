@@ -393,7 +393,7 @@ def _agreed(found: Sequence[Found]) -> Found:
 
 
 def _figures(kept: Kept, runs: Sequence[JudgedRun]) -> list[FigureRow]:
-    """Of the rounds that count for every variant, which are those that comparisons read."""
+    """The figures of the rounds that count for every variant; comparisons read these rounds only."""
     of_each = [{one.name: one for one in figures(each.experiment)} for each in kept.variants.values()]
     sides = [*kept.variants]
     whole = _rounds(sides, kept, runs)

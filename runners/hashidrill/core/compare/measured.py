@@ -48,9 +48,9 @@ class Measured:
     at_most: float = math.inf
     why: str = ""
     of: int = 0
-    """Of a share: of how many operations; 0 if nothing was counted."""
+    """For a share, the number of operations that it is a share of; 0 if nothing was counted."""
     absent: float = 0.0
-    """Of a cost: the share of the agents' time in which one was down, so that its use is missing."""
+    """For a cost, the share of the agents' time in which an agent was down, so that its use is missing."""
     who: str = ""
     """Which agent was absent for the longest."""
     shed: float = 0.0
@@ -139,8 +139,8 @@ class Figure:
     def of(self, recording: Recording, *, though_busy: bool = False, without: Sequence[Doubt] = ()) -> Measured:
         """Never raises: a figure that cannot be measured says why.
 
-        With `though_busy`, seconds in which other work kept the machine busy count too. That makes a figure worse,
-        never better: a limit that it keeps is kept. `without`: time to leave out as well, as if it were in doubt.
+        `though_busy` also counts seconds in which other work kept the machine busy. That makes a figure worse, never
+        better: a limit that it keeps is kept. `without`: time to leave out as well, as if it were in doubt.
         """
         try:
             run = Run.of(recording)

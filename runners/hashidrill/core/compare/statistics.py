@@ -38,8 +38,8 @@ FIRST_LOOK_WITH_PRIOR = 2
 MOST_TRUSTED = 4
 """A calibration counts as at most this many rounds: the machine may be noisier today than it was then.
 
-With a noise that is 1.5 times, or twice, that of the calibration, 2.6 and 6 times as many equal sides are called
-worse (60,000 simulated comparisons at the level of one of eight figures); with 6 rounds it would be 5 and 13 times.
+If the noise is 1.5 times or twice the calibration's, 2.6 or 6 times as many equal sides are called worse (60,000
+simulated comparisons at the level of one of eight figures); with 6 rounds it would be 5 and 13 times.
 """
 UNLIKE_PRIOR = 3.0
 """Rounds whose variance is this many times that of the calibration are judged without it: the machine has changed."""
@@ -110,7 +110,7 @@ class Interval:
     surely_high: float
     rounds: int
     sd: float
-    """Of a round's logarithm; NaN for too few rounds."""
+    """The standard deviation of the rounds' logarithms; NaN for too few rounds."""
     degrees: int = 0
     """Degrees of freedom that a calibration adds."""
 
@@ -126,9 +126,8 @@ def ratio(
 ) -> Interval:
     """The ratio over these rounds. `alarms` is the share of this one figure: ALARMS over the number of figures.
 
-    With fewer rounds than the first look, nothing is known: from 0 to infinity. `noise` is the largest variation of
-    a round's logarithm known on any machine: if two rounds both lie far outside of it, the difference is already
-    certain.
+    Before the first look the interval is from 0 to infinity: nothing is known. `noise` is the largest variation of a
+    round's logarithm known on any machine: if two rounds both lie far outside of it, the difference is already certain.
     """
     looks = looks or Looks.of(LAST_LOOK, prior)
     count = len(pairs)
@@ -145,7 +144,7 @@ def ratio(
     known = _trusted(own, count, prior)
     more = 0 if known is None else known.degrees
     variance = own if known is None else ((count - 1) * own + more * known.sd**2) / (count - 1 + more)
-    # a round is at most as exact as its own seconds
+    # a round cannot be more exact than the scatter between its own seconds allows
     variance = max(variance, float(np.mean([each.error**2 for each in pairs])))
     error, degrees = math.sqrt(variance / count), count - 1 + more
     # counts that agree by luck are no more exact than counting; that error is known, not estimated from the rounds
@@ -185,10 +184,10 @@ def _far(logs: Floats, noise: float, alarms: float, looks: Looks) -> tuple[float
 def decide(interval: Interval, margin: float, *, lower_is_better: bool = True) -> Decision:
     """Decides against a margin, like 1.2 for 20 %.
 
-    NO_WORSE: it is surely not worse by the margin. WORSE: it is surely worse, and measured as worse by more than
-    half of the margin. BETTER: like WORSE, to the other side. Otherwise CANNOT_TELL. Two equal sides are called
-    WORSE in at most half of the share of alarms; a side that is worse by the margin or more is called NO_WORSE in at
-    most half of what the confidence leaves. A side that is worse by less than the margin may be called either.
+    NO_WORSE: it is surely not worse by the margin. WORSE: it is surely worse, and measured as worse by more than half
+    of the margin. BETTER: like WORSE, to the other side. Otherwise CANNOT_TELL. Two equal sides are called WORSE in at
+    most half of the share of alarms; a side that is worse by the margin or more is called NO_WORSE at most with the
+    probability (1 - confidence) / 2. A side that is worse by less than the margin may be called either.
     """
     low, middle, high, sure, surest = (
         (interval.low, interval.ratio, interval.high, interval.surely_low, interval.surely_high)
@@ -207,7 +206,7 @@ def decide(interval: Interval, margin: float, *, lower_is_better: bool = True) -
 
 
 def rounds_needed(interval: Interval, margin: float, *, alarms: float = ALARMS, confidence: float = CONFIDENCE) -> int:
-    """How many more rounds it would probably take to decide: 0 when that is done, MOST_ROUNDS for that or more.
+    """How many more rounds a decision will probably take: 0 if it is made already, MOST_ROUNDS for that many or more.
 
     It assumes ratio and noise as measured so far; before the first look, only that look is forecast.
     """

@@ -75,7 +75,8 @@ class LoadGenerator:
     emitted first, and the process has ended.
 
     `entrances` are the credentials of agents, by the start of their URL (hashidrill.core.loads.http_client). With a
-    `fleet`, the process conducts several workers and speaks as one generator (hashidrill.staging.generators).
+    `fleet`, this process directs several workers and reports to the engine as one generator
+    (hashidrill.staging.generators).
     """
 
     def __init__(

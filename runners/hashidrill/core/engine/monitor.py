@@ -244,7 +244,7 @@ _SIGN_OF_LIFE = "generator.cpu"
 
 
 def _silences(probes: Iterable[Sampled]) -> dict[str, tuple[float, bool]]:
-    """By signal: how long its probe may fail before the signal is unknown, and whether each host must be seen."""
+    """For each signal: how long its probe may fail before the signal is unknown, and whether every host must answer."""
     return {signal: (probe.silent_s, bool(probe.regular)) for probe in probes for signal in probe.signals}
 
 
@@ -273,9 +273,9 @@ class Monitor:
         self._names = {lane.signal: lane.title for lane in lanes() if lane.names}
         self._asks = set(asks().values())
         self._last: dict[str, dict[str, tuple[int, float]]] = defaultdict(dict)
-        """By signal and host: the time of the last sample, and its value."""
+        """The time and value of the last sample, by signal and host."""
         self._said: dict[str, str] = {}
-        """By signal: the text of the last look."""
+        """The text of the last look, by signal."""
         self.leaders: dict[str, str] = {}
         """The leader, by the title of its lane: "" if no server leads. Lanes never sampled are absent."""
         self.asked: dict[str, str] = {}

@@ -403,7 +403,7 @@ async def _hold_steady_state(running: Run) -> None:
 
 
 def _measured(running: Run, condition: Condition, reading: Reading) -> str:
-    """With the reason that a probe of the experiment gave where the condition does not hold."""
+    """If a condition does not hold, adds the reason that the experiment's probe gave."""
     own = condition.source in running.experiment.probes and not reading.surely(condition)
     said = running.monitor.said(condition) if own else ""
     return f"{reading}; last look: {said}" if said else str(reading)

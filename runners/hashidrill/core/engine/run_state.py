@@ -118,7 +118,7 @@ class Run:
         """The time of the method; it starts again with the method."""
         self.settling = Settling(self.experiment.method)
         self.unmet: tuple[str, ...] = ()
-        """The conditions of the steady state that do not hold yet, with what was measured."""
+        """The conditions of the steady state that do not hold yet, each with its measured value."""
         self.in_force: dict[str, InForce] = {}
         self.held: dict[str, Held] = {}
         """The faults in force, by id, for callers that must prove one again."""

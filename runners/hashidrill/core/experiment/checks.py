@@ -51,7 +51,8 @@ if TYPE_CHECKING:
 
 LONGEST = Duration("1h")
 MOST_LOOKS_PER_S = 100
-"""Of all declared probes: each look takes 1 to 3 ms of the one core that watches guardrails and faults."""
+"""The limit for all declared probes together: each look takes 1 to 3 ms of the one core that watches guardrails "
+  "and faults."""
 _OF_CLIENTS = (*LOAD_STATISTICS, *(f"attempts.{each}" for each in LOAD_STATISTICS), *LOAD_SIGNALS)
 """The statistics of a client that a condition may compare."""
 

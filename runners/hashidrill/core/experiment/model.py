@@ -434,7 +434,7 @@ _AFTER: list[Name] = Field(
 
 
 class Step(Strict):
-    """One fault: which, on what target, when, and for how long."""
+    """One fault of the method: its kind, target, start and duration."""
 
     name: Name | None = Field(default=None, description="Name of the step, for expectations that refer to it")
     fault: str = Field(description="The kind of fault; `hashidrill list faults` shows them")

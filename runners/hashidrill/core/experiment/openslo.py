@@ -13,7 +13,7 @@ from typing import Any
 from hashidrill.core.experiment.documents import Document, Loc
 
 KIND = "slo"
-"""Of the probes that name such a file; also the name of the parameter."""
+"""The kind of the probes that name an OpenSLO file, and the name of their parameter."""
 _BREAK = re.compile(r"^---[ \t]*(?:#.*)?$", re.MULTILINE)
 
 

@@ -51,7 +51,9 @@ def is_kind(document: Document, kind: str) -> bool:
 
 
 def validated_kind(document: Document, model: type[Model], kind: str, what: str) -> Model:
-    """As `validated`, of a document that has to be of that kind: `what` names one, as in `a game day`."""
+    """Like `validated`, for a document that must have this kind; `what` names the kind in messages, as in `a
+    game day`.
+    """
     if not is_kind(document, kind):
         place = ("kind",) if isinstance(document.data, dict) and "kind" in document.data else ()
         document.problem(place, f"not {what}: it begins with `apiVersion: {API_VERSION}` and `kind: {kind}`")

@@ -11,9 +11,9 @@ from hashidrill.core.experiment.resolved import ResolvedExperiment, Variant
 from hashidrill.core.units import Duration
 
 NAME = "no-faults"
-"""Of the variant, and of the mark in place of the faults."""
+"""The name of the variant, and of the mark that stands in for the faults."""
 _ANY = ">= -999999999999999"
-"""Of a probe that only measures: any number is an answer."""
+"""The condition for a probe that only measures: every number meets it."""
 
 
 def without_faults(given: ResolvedExperiment) -> ResolvedExperiment:

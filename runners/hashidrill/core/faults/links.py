@@ -105,7 +105,7 @@ class ByProxy:
         await all_at_once(partial(links.remove_toxics, proxy, undo["toxics"]) for proxy in undo["proxies"])
 
     async def prior(self, undo: Undo, sampling: Sampling) -> Mapping[str, Any]:
-        """Raises FaultError if the links, as they are, could not prove the toxics."""
+        """Raises FaultError if the links already behave in a way that would hide the toxics."""
         baseline: dict[str, Any] = {}
         for proxy, exchanges in (await self._through(undo, sampling)).items():
             if sampling.counts(sampling.near(exchanges)) is None:

@@ -26,7 +26,9 @@ class PressureParams(Strict):
     """How much of their own memory is left to the agents, and what takes the rest."""
 
     leave: Percent = Field(default=Percent("80%"), le=1.0, ge=_SAFE_SHARE)
-    """Share of what the processes hold just before the fault, without files and their cache; from 10%."""
+    """Share of the memory that the processes hold just before the fault (not counting files and page cache); at least
+    10%.
+    """
     by: Literal["limit", "neighbour"] = "limit"
     """`limit`: a lower limit of their cgroup; `neighbour`: another process in it, which leaves them at most 99%."""
 
@@ -43,9 +45,10 @@ class PressureParams(Strict):
 class MemoryPressure(BaseFault[PressureParams]):
     """Leaves the host's agents `leave` of their memory: the kernel reclaims the rest from files, or kills agents.
 
-    `by: limit` limits the agents' cgroup to less than they use. `by: neighbour` limits it to what they use, and
-    another process in it takes its part. The revert starts agents that the kernel has killed. cgroup v2 uses
-    memory.high and memory.max, v1 memory.limit_in_bytes; a machine without them refuses the fault.
+    `by: limit` limits the agents' cgroup to less than they use. `by: neighbour` limits the group to the memory in use,
+    and starts another process in it that takes part of that memory. The revert starts agents that the kernel has
+    killed. cgroup v2 uses memory.high and memory.max, v1 memory.limit_in_bytes; a machine without them refuses the
+    fault.
 
     The observer starts a process among the agents that takes 32 MiB more than the limit: in force, the kernel kills
     it while all of them together hold no more than the limit, and has counted a refusal; before and after the fault,

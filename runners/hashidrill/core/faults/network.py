@@ -211,7 +211,7 @@ def _named(explained: Mapping[str, str]) -> str:
 
 
 class PartitionParams(Strict):
-    """Who is on the other side, and in which direction packets are lost."""
+    """The hosts on the other side of the partition, and the direction in which packets are lost."""
 
     from_: Peers = Field(default="all", alias="from")
     """The other side: `all`, `servers`, `clients`, `host:NAME` or `consul:servers`."""

@@ -124,7 +124,7 @@ def _probable(hits: int, trials: int, share: float) -> float:
 
 
 def _lowest(trials: int, share: float) -> int:
-    """The most hits that the fault falls short of with a probability of `_MISSED` at most."""
+    """The largest number of hits such that the fault has fewer with a probability of at most `_MISSED`."""
     fewer = 0.0
     for hits in range(trials + 1):
         fewer += _probable(hits, trials, share)  # the probability of `hits` or fewer

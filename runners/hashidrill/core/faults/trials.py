@@ -79,7 +79,7 @@ class Sampling:
 
     @property
     def request(self) -> ExchangeRequest:
-        """As few at once as the time allows: they are faster and more precise that way."""
+        """The request with as few parallel trials as the time allows: fewer at once are faster and more precise."""
         asked = self.trial.request
         few = self.trial.lasts_s <= _SHORT_S and self.exchanges <= _MOST_BY_FEW
         return replace(asked, connections=self.exchanges, at_once=min(asked.at_once, _FEW if few else _MANY))

@@ -97,7 +97,7 @@ def _find_early(name: str, folders: list[Path], versions: Versions | None = None
 def folders_of(near_to: Path | None = None, *, named: Path | None = None) -> list[Path]:
     """Nearest first: next to or above the experiment, next to or above the working directory, the shipped ones.
 
-    Without an experiment: the folder that the user named, and the shipped ones.
+    Without an experiment, searches the folder that the user named and the shipped hypotheses.
     """
     candidates = [] if near_to is None else [nearest(FOLDER, near_to), nearest(FOLDER)]
     candidates += [] if named is None else [folder_in(named)]
@@ -325,7 +325,7 @@ _lookup: ContextVar[Callable[[str], Hypothesis] | None] = ContextVar("lookup", d
 
 @contextlib.contextmanager
 def looking_up(lookup: Callable[[str], Hypothesis]) -> Iterator[None]:
-    """Within this block, `get` returns what `lookup` finds, also for a hypothesis that asks for another one."""
+    """Within this block, `get` returns the hypothesis that `lookup` finds, also when one hypothesis calls another."""
 
     def alone(name: str) -> Hypothesis:
         token = _lookup.set(None)  # it may itself ask

@@ -78,7 +78,7 @@ class Hypothesis:
     needs_valid_run: bool = True
     timed: bool = True
     sides: tuple[str, ...] = ()
-    """Of a comparison: the names of its sides. YAML names a variant for each."""
+    """The names of the sides, for a hypothesis that compares. YAML names a variant for each."""
     of_rounds: bool = False
     """Whether each side of a comparison receives the recordings of all rounds, not of one."""
     never: Never | None = None
@@ -144,7 +144,7 @@ def comparison(
         compare: [{starts_sooner: {fast: variant-a, slow: variant-b, by: 2s}}]
 
     Each parameter before the `*` is a side: YAML names a variant for it, and the function gets the recording of that
-    variant, once for each round. With `rounds`, it gets a list of recordings for each side instead, one for each
+    variant, once for each round. With `rounds`, the function gets a list of recordings for each side: one for each
     round that counts on every side, in the same order. `never` is as for a hypothesis.
 
     Raises UsageError, with file and line, for a signature that YAML could not fill.

@@ -69,7 +69,7 @@ class AlertLooks:
                 )
 
     def witness(self, t_ns: int) -> Look:
-        """A look that proves a break by itself."""
+        """One look of the signal, which is enough to prove that the alert fired or was silent at `t_ns`."""
         return self.signal, None, t_ns - int(self.look_s * SECOND), t_ns + SECOND
 
 

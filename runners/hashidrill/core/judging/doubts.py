@@ -335,7 +335,8 @@ def _without_offer(
 
 @dataclass(frozen=True)
 class Offer:
-    """What a load's rate and level asked for, what it started, and how many were under way on average: by seconds.
+    """For each second: the operations that a load's rate and level asked for, those it started, and the average number
+    in flight.
 
     `at_once` is how many it has under way at most: then it offers what the datacenter takes.
     """
@@ -426,7 +427,9 @@ def _offered_less(
 
 
 def offers(recording: Recording, experiment: Experiment) -> Iterator[str]:
-    """Of each load that had under way as many as it may: how many it offered of those that its rate asks for."""
+    """For each load that reached its limit of operations in flight: how many operations it offered of those that its
+    rate asks for.
+    """
     for name, spec in experiment.load.items():
         if not (limit := closed_loop(spec)) or name not in recording.loads:
             continue

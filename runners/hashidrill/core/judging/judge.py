@@ -144,8 +144,8 @@ def judge(
     (`needs_valid_run=False`). A damaged recording (hashidrill.core.recording.seal) is INVALID in all of its parts.
 
     Seconds that were not measured validly (hashidrill.core.judging.doubts) make INVALID all judgements that rely on
-    them; the rest stands. A hypothesis is judged by what it read. A guardrail that tripped is a BROKEN judgement of
-    its own: the datacenter exceeded the limit set for it.
+    them; the rest stands. The validity of a hypothesis's verdict depends on the data that it read. A guardrail that
+    tripped is a BROKEN judgement of its own: the datacenter exceeded the limit set for it.
 
     The shipped hypotheses judge the run. `near_to` is the experiment's own file, for a run of the user's own: a
     `hypotheses/` folder near it is searched, but never one in the recording, which is data. `recorded_hypotheses` is
@@ -265,7 +265,7 @@ class _Found:
     by: hypothesis.Hypothesis | None = None
     reads: Sequence[Read] = ()
     witnesses: Sequence[Read] = ()
-    """Of a break, each enough by itself."""
+    """Reads that prove a break; each one alone is enough."""
 
     def spoilt_by(self, doubts: Sequence[Doubt]) -> list[Doubt]:
         """The doubts that make it INVALID: of a break with witnesses, those of one if none is without."""

@@ -276,8 +276,8 @@ class _Search:
     def _choices(self, candidates: Sequence[int], state: State) -> list[int]:
         """The changes that fit, the best one last.
 
-        Of unknown changes with the same effect, only the one called first is tried: it can do whatever the others
-        can.
+        If several unknown changes have the same effect, only the first call is tried: it can explain all that the later
+        ones can.
         """
         alike: set[tuple[str, State, State]] = set()
         choices = []

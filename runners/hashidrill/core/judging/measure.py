@@ -168,7 +168,7 @@ def faults_end_ns(recording: Recording, kind: str | None = None) -> int:
 def during(recording: Recording, ops: Operations, kind: str | None = None, *, applied: bool = False) -> Operations:
     """The operations due while a fault was in force, or while the mark of that name lasted.
 
-    Each counts once, even if faults overlap. With `applied`, without those due while a fault was being applied.
+    Each counts once, even if faults overlap. `applied` leaves out the operations due while a fault was being applied.
     """
     lasted = in_full_force if applied else in_force
     spans = [lasted(recording, window) for window in windows(recording, kind)]
@@ -277,7 +277,7 @@ class Reign:
     start_ns: int
     end_ns: int
     term: float | None = None
-    """As the leader itself reported; None if it did not."""
+    """The term that the leader itself reported; None if it reported none."""
 
 
 @dataclass(frozen=True)
@@ -347,8 +347,8 @@ def _stopped(
 ) -> tuple[int, int] | None:
     """The last report of the leader that it leads, and the first answer after it that it does not.
 
-    Without such an answer, when the majority saw it gone. None if it went on to report that it leads until the end of
-    the span, was not asked again before, or is not known to be gone.
+    If no server answered so, it is the time at which the majority saw the leader gone. None if it went on to report
+    that it leads until the end of the span, was not asked again before, or is not known to be gone.
     """
     looks = _terms_said(recording, reign.host, span[0], reign.end_ns, signal) if reign.host else []
     leads = [t_ns for t_ns, _, text, ok in looks if ok and text == LEADS]
@@ -365,11 +365,11 @@ def elected_again(before: Reign, after: Reign) -> bool:
 
 
 def reigns(recording: Recording, start_ns: int, end_ns: int, signal: str = "raft.leader") -> list[Reign]:
-    """Who led between the two moments, as the majority saw it. The first one began before or at `start_ns`.
+    """The leaders between the two moments, as the majority saw them. The first one began before or at `start_ns`.
 
-    With `signal`, the holder of another role that one host has at a time: the host in the signal's text while its
-    value is not 0. A host that leads in a new term was elected again: that is another reign, even if the majority
-    never saw it gone. Raises HypothesisInvalidError when it was not sampled then.
+    `signal` can name another role that one host at a time holds: the holder is the host in the signal's text while its
+    value is not 0. A host that leads in a new term was elected again: that is another reign, even if the majority never
+    saw it gone. Raises HypothesisInvalidError when it was not sampled then.
     """
     series = recording.series(signal, "").known_between(start_ns, end_ns)
     known = [
@@ -486,8 +486,8 @@ def not_the_same_process_ns(recording: Recording, label: str, start_ns: int, end
 
 
 def looks_of_load(recording: Recording, load: str) -> tuple[Int64s, Bools]:
-    """When a load looked (any sample of its own except its level, which is sampled on change), and which looks
-    succeeded.
+    """The times of a load's looks, and which of them succeeded. Each sample of the load is a look, except its level,
+    which is sampled on change.
 
     Empty for a load that takes no looks.
     """

@@ -291,7 +291,9 @@ def blind(recording: Recording, signal: str, span: tuple[int, int]) -> str:
 
 
 def _looks(recording: Recording, read: Read) -> Iterator[_Looks]:
-    """The looks behind a read. Of a load that watches, its own looks count: its operations are what it saw."""
+    """The looks behind a read. For a load that watches, the load's own looks count: its operations are the changes that
+    it saw.
+    """
     if read.of is None:
         return
     load = read.of if read.operations is not None else read.of.partition(".")[0]

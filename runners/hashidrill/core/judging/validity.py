@@ -52,7 +52,9 @@ class Validity:
 
     @classmethod
     def of(cls, recording: Recording, experiment: Experiment | None = None) -> Validity:
-        """By the experiment that it was recorded with, or by another. Raises RecordingError for a newer format."""
+        """Judges the validity against the experiment that was recorded, or against the given one. Raises RecordingError
+        for a newer format.
+        """
         recording.check_format()
         if damaged := damage(recording):
             return cls(damaged, damaged=damaged)

@@ -10,7 +10,7 @@ from hashidrill.core.protocols.abc import Reason
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer. Without one `status` is 0, and `sent` says whether the request may have left."""
+    """An answer. Without a reply, `status` is 0, and `sent` says whether the request may have left."""
 
     status: int
     body: bytes = b""

@@ -73,7 +73,7 @@ _OWN_LIMITS = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.
 _IP_BIND_ADDRESS_NO_PORT = 24
 """From linux/in.h (Linux 4.2); Python names it from 3.12 on."""
 _OPEN = Entrance()
-"""Of an agent without credentials, over plain HTTP."""
+"""The way to an agent over plain HTTP, without credentials."""
 
 
 class HttpClient:

@@ -150,7 +150,7 @@ class Generator:
         self._courses[load].set(t_ns, level)
 
     def hold(self, t_ns: int) -> None:
-        """All levels stay as they are from `t_ns` on, but for those that the engine steers."""
+        """Freezes all levels from `t_ns` on, except those that the engine steers."""
         for course in self._courses.values():
             course.hold(t_ns)
 
@@ -325,7 +325,7 @@ async def serve() -> int:
 
 async def _obey(commands: asyncio.StreamReader, outbox: Outbox) -> None:
     generator = Generator(json.loads(await commands.readline()), outbox)
-    # the reader then raises, to the loop below, what ended the loads
+    # the reader then raises the error that ended the loads; the loop below gets it
     generator.start(on_failure=lambda failure: commands.set_exception(_as_exception(failure)))
     try:
         while command := (await commands.readline()).strip():

@@ -207,8 +207,8 @@ class OpenLoop:
 
     `at_once` makes it a closed loop where the datacenter is slower than the rate: that many are under way, and one
     starts when another ends, due at that moment. `n` counts those that are started. The judge measures how many were
-    under way (hashidrill.core.judging.doubts). Without it, what is due beyond MAX_IN_FLIGHT is refused, and recorded
-    as such.
+    under way (hashidrill.core.judging.doubts). Otherwise, operations due beyond MAX_IN_FLIGHT are refused and recorded
+    as refused.
     """
 
     def __init__(
@@ -367,10 +367,10 @@ def stamp(run_id: str, n: int) -> str:
 class Turns:
     """Which key each write goes to: one that is written once, or one of those that are written in turn.
 
-    A write that a later one overwrote cannot be looked for at the end, so whether it was lost nobody can say. A share
-    of `once` (0 to 1), evenly spread, goes to keys of its own. With `most` such keys that share begins to shrink, as
-    `most` / n at write n: a load of 1,000 times as many writes leaves 8 times as many keys (1 + ln 1,000), and has
-    some to look for in each second to the end.
+    A write that a later one overwrote cannot be looked for at the end, so its loss cannot be detected. A share of
+    `once` (0 to 1), evenly spread, goes to keys of its own. Once there are `most` such keys, the share shrinks to
+    `most` / n at write n: a load of 1,000 times as many writes leaves 8 times as many keys (1 + ln 1,000), and has some
+    to look for in each second to the end.
     """
 
     def __init__(self, once: float, keys: int, most: int) -> None:

@@ -290,7 +290,7 @@ class Requires:
     tools: frozenset[str] = frozenset()
     """The binaries it needs, out of TOOLS."""
     disk_operations: frozenset[str] = frozenset()
-    """Of fsync, write, read: the operations that the disk layer must be able to slow or fail."""
+    """The operations that the disk layer must be able to slow or fail, out of fsync, write and read."""
     sized_disk: bool = False
     """The host's disk must be a small file system of its own."""
     memory_groups: bool = False
@@ -573,7 +573,7 @@ class NeedsLoadRights(Protocol):
 
 @runtime_checkable
 class LeavesThings(Protocol):
-    """A run of it, also one that died, may leave things in a datacenter of somebody else, which removes them."""
+    """A load whose runs, even killed ones, may leave data in an attached datacenter; `leaves` names that data."""
 
     @classmethod
     def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]: ...
@@ -598,7 +598,8 @@ class NotByAddress(Protocol):
 @runtime_checkable
 class Divides(Protocol):
     """With `divides`, several generators can share it: all its operations come from an OpenLoop on its context's
-    course, and operation n is the same whoever offers it. Only the first of them prepares it, reads back and cleans up.
+    course, and operation n is the same whichever generator offers it. Only the first of them prepares it, reads back
+    and cleans up.
     """
 
     divides: ClassVar[bool]
@@ -627,7 +628,7 @@ class Prepares(Protocol):
 
 @runtime_checkable
 class ReadsBack(Protocol):
-    """It writes, and can tell what of it is there."""
+    """A load that writes, and can check which of its writes are stored."""
 
     async def final_reads(self) -> Mapping[str, str | None]:
         """What the datacenter holds, at the end, for each key this load wrote. Raises HashidrillError."""

@@ -313,7 +313,7 @@ class Tick(Event):
     faults: tuple[InForce, ...] = field(default=(), metadata=_FOR_OPERATORS)
     marks: tuple[Lasting, ...] = field(default=(), metadata=_FOR_OPERATORS)
     unmet: tuple[str, ...] = field(default=(), metadata=_FOR_OPERATORS)
-    """The conditions that the steady state waits for, with what was measured: `health.ok == 1 (measured 0)`."""
+    """The conditions that the steady state waits for, each with its measured value: `health.ok == 1 (measured 0)`."""
 
 
 KINDS: tuple[type[Event], ...] = (

@@ -40,8 +40,8 @@ Statement = tuple[Chain, Sequence[Word]]
 class Block:
     """Drops packets from (`input`) or to (`output`) these addresses, or refuses them with a TCP reset.
 
-    `port`: of TCP, the destination; None for all packets. `share`: a random share of these packets. With
-    `resets_pass`, TCP resets are left alone.
+    `port`: of TCP, the destination; None for all packets. `share`: a random share of these packets. With `resets_pass`,
+    TCP resets pass.
     """
 
     chain: Literal["input", "output"]
@@ -70,7 +70,7 @@ class Block:
 class Redirect:
     """Redirects new TCP connections from these addresses to `port` of this host to its port `to`.
 
-    With a `comment`, `PacketFilter.packet_counts` counts them by it.
+    `PacketFilter.packet_counts` counts the packets of each `comment`.
     """
 
     addresses: tuple[str, ...]
@@ -112,7 +112,7 @@ class Cut:
         cut: list[Word] = [("set mark", _CUT), ("reset",)]
         firsts = [(("doff", doff), ("data", at, 8, True, byte)) for doff, at in PAYLOADS for byte in self.first_bytes]
         statements: list[list[Word]] = [
-            [("flags", RST, RST), ("accept",)],  # so that the other side notices when it sends
+            [("flags", RST, RST), ("accept",)],  # the other side notices the cut by this reset
             [("mark", _CUT), ("reset",)],
             [("mark", _PASSED), ("accept",)],
             [("flags", SYN | ACK, SYN), ("set mark", _OPENED), ("accept",)],

@@ -106,8 +106,8 @@ LEADS = "leads"
 class Sampled:
     """The signals of one probe, and how long it may be silent before judgements by them are in doubt.
 
-    `regular` is the signal that each sample includes: each host is then checked by itself. Without it, a sample of
-    any of them on any host suffices.
+    `regular` is the signal that each sample includes: each host is then checked by itself. Otherwise a sample of any of
+    them on any host is enough.
     """
 
     signals: frozenset[str]
@@ -129,9 +129,9 @@ class Panel:
 class Lane:
     """A signal that a report draws as a state over time: `good` if it is 1 or more, otherwise `bad`.
 
-    With `names`, a good state is the sample's text: who leads. The live view shows it too, as `TITLE NAME`. `term`
-    is the signal of each host's term, with the text `LEADS` while it leads: a new term is an election, even if the
-    same host wins it.
+    With `names`, the good state is the sample's text: the name of the leader. The live view shows it too, as `TITLE
+    NAME`. `term` is the signal of each host's term, with the text `LEADS` while it leads: a new term is an election,
+    even if the same host wins it.
     """
 
     signal: str
@@ -264,7 +264,7 @@ class Describes(Protocol):
     """In run.json, it replaces its agents' configuration by something else."""
 
     def describe(self, configs: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Its part of run.json, from the configuration of its agents by host."""
+        """What run.json says about this service; `configs` holds the configuration of each host's agent."""
 
 
 @runtime_checkable
@@ -325,7 +325,7 @@ class WritesFiles(Protocol):
     """It writes files for people once it is ready."""
 
     def left(self) -> Mapping[str, str]:
-        """By what they are: `{"kubeconfig": PATH}`. `hashidrill lab up` shows them."""
+        """The path of each file, by the kind of file: `{"kubeconfig": PATH}`. `hashidrill lab up` shows them."""
 
 
 # its measurements
@@ -384,7 +384,7 @@ class HasPeriods(Protocol):
     """Some of its kinds of loads have no `rate`; their operations recur after a period."""
 
     periods: ClassVar[Mapping[str, tuple[str, str]]]
-    """By kind, the parameter with the period, and its default."""
+    """For each kind of load, the parameter that holds the period, and its default."""
 
 
 @runtime_checkable
@@ -392,7 +392,7 @@ class HasClosedLoops(Protocol):
     """Some of its kinds of loads start no operation while `at_once` are under way (OpenLoop)."""
 
     at_once: ClassVar[Mapping[str, tuple[str, int]]]
-    """By kind, the parameter that says how many, and its default."""
+    """For each kind of load, the parameter that says how many run at once, and its default."""
 
 
 # its users' rights

@@ -159,7 +159,7 @@ SHORTEST_S = 2.0
 """A shorter time is not silence: a process that waits for a CPU, or collects its garbage, may report nothing."""
 _TIMES_USUAL = 3
 _FEWEST = 5
-"""With fewer operations in the steady state, its usual interval is unknown."""
+"""With fewer operations than this in the steady state, the usual interval is unknown."""
 _NS = 1_000_000_000
 NOT_ITS_OWN = frozenset({Reason.SERVICE_ENDED, Reason.UNREPORTED})
 """Marks operations that stand for those that a service did not report."""

@@ -358,7 +358,7 @@ def _entries(path: Path) -> Iterator[Entry]:
 def signed_entries(path: Path, key: LineKey) -> tuple[list[Entry], int]:
     """The entries signed with that key, in order of their numbers, and how many between them are missing.
 
-    Of repeated lines, the first counts; lines without its MAC do not.
+    Where a line is repeated, the first one counts; lines without a valid MAC do not count.
     """
     lines, missing = signed_lines(path, key)
     return [entry for line in lines if (entry := entry_of(line)) is not None], missing

@@ -74,7 +74,7 @@ def _broken_seals(recording: Recording, sealed: Any) -> Iterator[str]:
     path = recording.path
     now = seal(path)
     now[JOURNAL_NAME] = _sha256_before_the_seal(path / JOURNAL_NAME)
-    rewritten = {RUN_NAME} if "sealed" not in recording.events("end")[-1].data else set()  # with the later `end`
+    rewritten = {RUN_NAME} if "sealed" not in recording.events("end")[-1].data else set()  # the later end of both spans
     for name in sorted({*sealed, *now} - rewritten):
         if name not in now:
             yield f"{name} is missing"

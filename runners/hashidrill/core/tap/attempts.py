@@ -81,7 +81,7 @@ class Attempt:
     """An earlier request of this connection was answered."""
     method: str = ""
     path: str = ""
-    """With its query, but without tokens: `?token=[redacted]`."""
+    """The path with its query, without tokens: `?token=[redacted]`."""
     key: str = ""
     """The part that makes a replay harmless: `cas=7`, a fingerprint of its Idempotency-Key, ...; "" for none."""
     fault: str = ""
@@ -207,7 +207,7 @@ class Run:
 
     @property
     def unkeyed(self) -> bool:
-        """The failed request is a write that, as it was sent, may be applied twice."""
+        """The failed request is a write that could be applied twice if the client sent it again unchanged."""
         request = next((attempt for attempt in self.at() if attempt.method), None)
         if request is None or request.method not in WRITES_NEEDING_A_KEY:
             return False

@@ -67,7 +67,9 @@ class FaultClass:
 
 
 _FAULTS = [
-    FaultClass("refused", "connection refused: nobody listens on the port (really: the kernel answers the SYN)"),
+    FaultClass(
+        "refused", "connection refused: no process listens on the port (a real refusal: the kernel answers the SYN)"
+    ),
     FaultClass("dns", "the name that the client was given does not resolve (NXDOMAIN)"),
     FaultClass(
         "reset-before-fresh",
@@ -312,7 +314,7 @@ where the client retries on it, and otherwise on the first fault of LASTING that
 EXPERIMENT_ONLY: tuple[str, ...] = tuple(v.name for v in _VERDICTS if not v.battery_faults)
 """The battery reports these as (name, "-") INVALID: one process for one operation cannot show them."""
 
-# How the confusion test runs its reference clients (for whoever writes one): one operation a run, the exit status says
-# whether the caller succeeded; `hashidrill retry --timeout 10s`. So a client that should PASS bounded gives up within
-# 10 s, one with a timeout has it at 2 s or less, and gaps to be judged are 0.1 s or longer (a first gap of 0 is fine).
+# How the confusion test runs a reference client: one operation a run, and the exit status says whether the caller
+# succeeded; `hashidrill retry --timeout 10s`. So a client that should PASS bounded gives up within 10 s, one with a
+# timeout has it at 2 s or less, and gaps to be judged are 0.1 s or longer (a first gap of 0 is fine).
 CONFUSION_DEADLINE_S = 10.0

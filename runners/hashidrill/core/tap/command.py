@@ -153,7 +153,7 @@ def _started(command: Sequence[str], environment: Mapping[str, str]) -> subproce
 
 
 class _Child:
-    """A process that leads a group of its own, and the end of what it writes.
+    """A process that leads its own process group, and the last part of its output.
 
     Not asyncio's own subprocess: that one is not over before every grandchild has closed the pipes.
     """

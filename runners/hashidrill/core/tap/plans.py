@@ -164,7 +164,9 @@ class InTurn:
     def __post_init__(self) -> None:
         for fault in self.faults:
             if fault and check_fault(fault) in UNSEEN:
-                raise UsageError(f"{fault} cannot be given in turn with others: nobody listens while it lasts")
+                raise UsageError(
+                    f"{fault} cannot alternate with other faults: no process listens on the port while it lasts"
+                )
 
     def decide(self, moment: Moment) -> str:
         if self.position >= len(self.faults):

@@ -4,7 +4,7 @@
         ...  # point a client at tap.url
     tap.attempts
 
-`refused` is real: the port is bound, and nobody listens on it until the plan is through; the attempts are counted by
+`refused` is real: the port is bound, and no process listens on it until the plan ends; the attempts are counted by
 their SYNs (hashidrill.core.tap.tap). Every RST is real too: SO_LINGER 0, then close.
 
 """

@@ -74,7 +74,7 @@ class Head:
     keeps: bool = True
     """The connection can have another message after this one."""
     length: int | None = 0
-    """Of the body, in bytes; None: it comes in chunks, or ends with the connection."""
+    """The length of the body in bytes; None if the body comes in chunks or ends with the connection."""
     chunked: bool = False
 
     @property

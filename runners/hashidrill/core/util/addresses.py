@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Addressed(Protocol):
-    """A host, reduced to what this module needs."""
+    """The part of a host that this module needs."""
 
     name: str
 

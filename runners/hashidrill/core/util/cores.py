@@ -42,7 +42,7 @@ def usable_cores(membership: Path = MEMBERSHIP, groups: Path = GROUPS) -> float:
 def quotas(membership: Path = MEMBERSHIP, groups: Path = GROUPS) -> list[Quota]:
     """The quotas of this process's group and of all groups around it.
 
-    Within a container the mount is its own group, while its path may be that of the host.
+    In a container the mount shows the container's own group, while the path may be the host's.
     """
     try:
         lines = membership.read_text().splitlines()

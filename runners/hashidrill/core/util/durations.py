@@ -19,7 +19,7 @@ from hashidrill.core.util.safe_json import parse
 _NAME = "durations.json"
 _LAST = 5
 _MOST = 500
-"""Of more things than this, the ones that were timed longest ago are forgotten."""
+"""The file remembers this many durations; beyond that it drops those measured longest ago."""
 
 
 def usual_s(what: str) -> float | None:

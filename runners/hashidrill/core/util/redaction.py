@@ -1,8 +1,8 @@
 """Keeps secrets out of everything that a run writes: by their names, and by their values.
 
-By name: values under `encrypt`, `acl.tokens`, `*password*`, `*secret*`, `*token*`, `private_key`, a header like
-`X-Consul-Token`, an option like `--token` or a parameter like `?token=`. By value: every secret found under such a
-name, in the experiment or in the environment, wherever it occurs again: plain, URL-encoded, escaped for JSON, or
+Redacts by name: values under `encrypt`, `acl.tokens`, `*password*`, `*secret*`, `*token*`, `private_key`, a header like
+`X-Consul-Token`, an option like `--token` or a parameter like `?token=`. Redacts by value: every secret found under
+such a name, in the experiment or in the environment, wherever it occurs again: plain, URL-encoded, escaped for JSON, or
 inside Base64. A value under 8 characters is replaced only under a secret's name: `consul` may be a password, but is
 also a word that a report needs.
 
@@ -158,7 +158,7 @@ def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 class Redactor:
-    """Knows the secrets of one run. Without any, it still redacts by name."""
+    """Knows the secrets of one run. Without secrets, it still redacts by name."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets: set[str] = set()
@@ -405,7 +405,7 @@ def _variants(secret: str) -> Iterator[str]:
         yield json.dumps(escaped)[1:-1]
     for offset in range(3):
         text = base64.b64encode(bytes(offset) + encoded).decode()
-        # without the characters that depend on what surrounds the secret
+        # without the characters that depend on the text around the secret
         core = text[(0, 2, 3)[offset] : 8 * (offset + len(encoded)) // 6]
         yield core
         yield core.replace("+", "-").replace("/", "_")

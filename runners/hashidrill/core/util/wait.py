@@ -66,7 +66,7 @@ async def pause(seconds: float) -> None:
 
 
 def first_cause(error: BaseException) -> BaseException:
-    """The first error in a group, however deep; any other error as it is."""
+    """The first error in a group, at any depth; returns any other error unchanged."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

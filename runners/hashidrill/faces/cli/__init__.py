@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def _called() -> tuple[int, str]:  # noqa: PLR0911 - one return a kind of end
-    """(exit code, what remains to be said)."""
+    """Returns (exit code, message for the user or "")."""
     try:
         from hashidrill.faces.cli.app import app  # noqa: PLC0415 - a package that is missing must not look like a verdict
 
@@ -57,7 +57,7 @@ def _called() -> tuple[int, str]:  # noqa: PLR0911 - one return a kind of end
 
 
 def _interrupted(stop: BaseException) -> str:
-    """With the notes of the blocks that it ended: what they undid, what is kept, how to go on."""
+    """Includes the notes of the blocks that the interrupt ended: what they undid, what is kept, how to continue."""
     return "; ".join(["interrupted", *getattr(stop, "__notes__", [])])
 
 

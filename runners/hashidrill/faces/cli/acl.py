@@ -52,7 +52,7 @@ def acl(
 
     In an existing datacenter, and no more.
 
-    Each rule says who needs it: a fault, a load, probes, interlocks, workers. Starts nothing and asks nobody.
+    Each rule says who needs it: a fault, a load, probes, interlocks, workers. Starts nothing and contacts no agent.
     """
     policies = {cls.name: cls(cls.Spec()).policy for cls in registry.services_with(HasAcls)} | {
         rbac.SERVICE: rbac.policy

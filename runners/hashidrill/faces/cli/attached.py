@@ -29,7 +29,7 @@ AttachTo = Annotated[
 
 
 def attached(path: Path, *said: str, undoing: bool = False) -> Attached:
-    """The attached datacenter of a file, as it is now. Raises ExperimentError, AttachError.
+    """The current state of the datacenter that an Attach file names. Raises ExperimentError, AttachError.
 
     `undoing`: faults are only reverted there.
     """

@@ -78,7 +78,9 @@ LATER = {
     "validate": ("anyio", "asyncio", "msgpack", "numpy", "psutil", "sqlite3", "ssl", "statistics"),
     "history": ("numpy",),
 }
-"""Command, or group, to what it mostly does without: to check parameters, or to list runs, takes none of these."""
+"""For each command or group, the modules that it usually does not need: checking parameters or listing runs needs none
+of them.
+"""
 
 
 class Commands(Mapping[str, Any]):
@@ -92,7 +94,8 @@ class Commands(Mapping[str, Any]):
             about, _, example = GROUPS[name]
             epilog = f"Example: hashidrill {name} {example}"
             return LazyGroup(name=name, help=f"{about}.", epilog=epilog, no_args_is_help=True)
-        app = typer.Typer(rich_markup_mode=None, callback=lambda: None)  # with a callback, one command is a group too
+        # a callback makes an app with one command a group
+        app = typer.Typer(rich_markup_mode=None, callback=lambda: None)
         later(*LATER.get(self._group or name, ()))
         registry.plugin(COMMANDS, self._prefix + name)(app)
         return typer.main.get_group(app).commands[name]

@@ -74,7 +74,7 @@ def examples(*commands: str) -> str:
 
 
 def options_given(ctx: typer.Context) -> list[str]:
-    """The options that the command line or the environment gives, as they are written, in the order of the help."""
+    """The options that the command line or the environment sets, as typed, in the order of `--help`."""
     sources = {each.opts[0]: ctx.get_parameter_source(each.name or "") for each in ctx.command.params}
     return [option for option, source in sources.items() if source is not None and source.name != "DEFAULT"]
 
@@ -104,7 +104,9 @@ def on_interrupt(did: Callable[[], str]) -> Iterator[None]:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """As wide as the terminal; 120 columns without one, so that logs and tests do not depend on it."""
+    """A console as wide as the terminal; 120 columns without a terminal, so that logs and tests do not depend
+    on one.
+    """
     stderr = stderr or _ONLY_JSON.get()
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() or "COLUMNS" in os.environ else 120
@@ -117,7 +119,7 @@ def plain_console(**how: Any) -> Console:
     from rich.segment import Segment  # noqa: PLC0415 - as above
 
     class Plain(Console):
-        """Text, in a cell of a table too, is shown as it is: no markup in it is read, no escape sequence passes."""
+        """Text is printed literally, also in table cells: no markup is interpreted and no escape sequence passes."""
 
         def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
             for each in super().render(renderable, options):
@@ -138,7 +140,7 @@ def print_text(text: str, *, stderr: bool = False) -> None:
 
 
 def folded(text: str, indent: str = "") -> str:
-    """A paragraph in lines of the terminal's width, the later ones indented; as it is where it is piped."""
+    """A paragraph wrapped to the terminal's width, with later lines indented; unchanged if the output is a pipe."""
     if not sys.stdout.isatty():
         return text
     import textwrap  # noqa: PLC0415 - few commands print paragraphs
@@ -186,7 +188,7 @@ def recordings_below(folder: Path) -> Iterator[Path]:
 
 
 def is_comparison(path: Path) -> bool:
-    """Whether it is the folder of what several recordings are compared by."""
+    """Whether the folder belongs to a comparison of several recordings."""
     return (path / COMPARISON_NAME).is_file()
 
 

@@ -45,7 +45,7 @@ _ARGUMENTS = {
     "convert.export": "formats experiments",
     "lab.shell": "hosts",
 }
-"""Command to what its arguments name."""
+"""For each command, the kind of thing that its arguments name."""
 
 
 class Completed(TyperCommand):
@@ -72,7 +72,7 @@ class Completed(TyperCommand):
 
 
 def names(kind: str) -> Iterable[str]:
-    """What of that kind there is, by the names that commands take. A file that cannot be read has none."""
+    """The names of all things of that kind that commands accept. A file that cannot be read has none."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         return _SOURCES.get(kind, partial(listing.files_of, kind))()
     return []
@@ -100,4 +100,4 @@ _SOURCES: Mapping[str, Callable[[], Iterable[str]]] = {
     "hosts": _hosts,
     "runs": lambda: ["last", *(path.name for path in recordings(RUNS_DIR))],
 }
-"""Of kinds that are no files of the library."""
+"""Completions for kinds that are not files of the library."""

@@ -89,8 +89,8 @@ def up(  # noqa: PLR0917 - each is an option of the command line
         typer.Option(
             "--expose",
             metavar="[PRODUCT=]PORT",
-            help="Serve a product's UI on this port of 127.0.0.1 (0: a free one). Without PRODUCT: the first one's, and"
-            " all others on free ports. Repeatable.",
+            help="Serve a product's UI on this port of 127.0.0.1 (0: a free one). Without PRODUCT, the port of the "
+            "first product; all others get free ports. Repeatable.",
         ),
     ] = None,
     as_json: Json = False,
@@ -241,7 +241,8 @@ def shell(
     ] = None,
     name: OneOfThem = None,
     trainee: Annotated[
-        str | None, typer.Option("--trainee", metavar="NAME", help="Whose training game, if there are several.")
+        str | None,
+        typer.Option("--trainee", metavar="NAME", help="Choose one player's training game if several are running."),
     ] = None,
 ) -> None:
     """Open a shell, or run a command, on a host.

@@ -44,12 +44,12 @@ _MOST_SHOWN = 3
 
 @dataclass(frozen=True)
 class Looked:
-    """The results. By name, why it is impossible there; "" if it is possible."""
+    """The results. For each name, why it is impossible in that datacenter; "" if it is possible."""
 
     target: AttachTarget
     estate: Estate
     silent: Mapping[str, str]
-    """By `HOST/SERVICE`, why that agent could not be asked."""
+    """Why an agent did not answer, by `HOST/SERVICE`."""
     experiments: Mapping[str, Sequence[str]]
     faults: Mapping[str, str]
     loads: Mapping[str, str]
@@ -78,7 +78,7 @@ async def _look(target: AttachTarget) -> tuple[AttachTarget, Estate, dict[str, s
 
 
 def examined(target: AttachTarget, estate: Estate, silent: Mapping[str, str], offers: Offers = NO_CARRIERS) -> Looked:
-    """What of the library, and of all kinds, can be had there."""
+    """The experiments and kinds that can run in that datacenter."""
     loads = {kind: _of_load(load, estate) for kind, load in registry.loads().items()}
     unseen = {name: unseen_signals(one) for name, one in hypothesis.all_hypotheses().items()}
     return Looked(

@@ -55,7 +55,7 @@ _STOPPED = "interrupted"
 _DAY_HELP = "A day: its folder, the folder's name, or `last`."
 
 BreaksQuorum = Annotated[
-    bool, typer.Option("--breaks-quorum", help="With --attach: a quorum may break, where an experiment says so too.")
+    bool, typer.Option("--breaks-quorum", help="With --attach: allow experiments that say so to break a quorum.")
 ]
 Yes = Annotated[
     bool, typer.Option("--yes", help="Ask nobody: for scheduled days. Predictions stay empty, and the report says so.")
@@ -88,8 +88,8 @@ def run(
 
     Keeps it in `days/` next to the directory of recordings.
 
-    Ctrl-C stops it at any moment; `hashidrill gameday resume` goes on where it was. With --attach, its experiments run
-    against that datacenter; `check: machine` asks the interlocks then.
+    Ctrl-C stops it at any moment; `hashidrill gameday resume` goes on where it was. With --attach, the day's
+    experiments run against that datacenter, and `check: machine` checks the interlocks.
 
     Exit codes: the worst verdict of the day (0 PASS, 1 FAIL, 3 INVALID, which includes a no-go), 2 bad usage or bad
     YAML, 4 a fault could not be reverted, 130 interrupted.
@@ -193,8 +193,8 @@ def report(
     plan = plan_of_day(folder, journal)
     if other := changed(plan, journal):
         raise UsageError(
-            f"{folder}: {', '.join(other)} changed since this day began, and a report would tell of what did not run:"
-            f" undo that; the report that was written then stays ({folder / REPORT_NAME})"
+            f"{folder}: {', '.join(other)} changed since this day began, and a new report would describe "
+            f"experiments that did not run: undo the change; the report written then stays ({folder / REPORT_NAME})"
         )
     found = outcome_of(plan, journal)
     page = write_reports(found, folder)
@@ -210,7 +210,7 @@ def _check_asking(plan: Plan, *, yes: bool, as_json: bool) -> None:
     if yes and (missing := plan.needs_a_person()):
         listed = "; ".join(missing)
         raise UsageError(
-            f"--yes asks nobody, but somebody must confirm: {listed}. Run the day without --yes, or write"
+            f"--yes asks no one, but a person must confirm: {listed}. Run the day without --yes, or write"
             " `unattended: true` next to each `confirm` that a scheduled day may go without"
         )
 
@@ -230,7 +230,7 @@ class _Day:
     whole: Progress | None = None
 
     def go_on(self, room: Room | None, *, as_json: bool) -> int:
-        """To the end of the day, or to where it is interrupted; the exit code."""
+        """Runs the day to its end or to an interrupt. Returns the exit code."""
         plan, journal, folder = self.plan, self.journal, self.journal.path.parent
         again = f"hashidrill gameday resume {shlex.quote(str(folder))}{' --yes' if self.yes else ''}"
         if self.there is not None:
@@ -282,7 +282,9 @@ class _Day:
         words.tell(self.say, text, style)
 
     def _lead(self, again: str, room: Room | None) -> Lead:
-        """Who leads: at the terminal, there and on the page of a room, or nobody."""
+        """Decides who leads the day: a person at the terminal, a person at the terminal and on the war room's page, or
+        no one (`--yes`).
+        """
         asker = Asker(room) if room is not None and not self.yes else None
 
         def tell(text: str, style: str = "") -> None:
@@ -310,7 +312,9 @@ class _Day:
             self.page.heard = asker.tell
             for key, name in room.people.items():
                 live.say(self.say, f"page for {name:<13} {room.invite(key)}")
-            self.tell("Send each person their own address: they predict there, and nobody can answer for another.")
+            self.tell(
+                "Send each person their own address: they predict there, and no one can answer for another person."
+            )
         return lead
 
     def _play(self, planned: PlannedRun, folder: Path) -> dict[str, Any]:

@@ -132,7 +132,9 @@ def gate(
     ] = None,
     role: Annotated[
         str | None,
-        typer.Option(help="Whose configuration it is: all, server or client (default: each that its keys tell)."),
+        typer.Option(
+            help="The agents that this configuration is for: all, server or client (default: decided by its keys)."
+        ),
     ] = None,
     suite_: Annotated[
         list[str] | None, typer.Option("--suite", help=f"Experiments, or a tag (default: {TAG}). Repeatable.")
@@ -213,7 +215,7 @@ def gate(
         live.say(say, line)
     plan = Plan(result.differences, versions, runs_dir, budget_s, rounds, margins)
     for member in (*found.members, *found.left):
-        sides_of(member, plan)  # what does not fit an experiment is said before the first one runs
+        sides_of(member, plan)  # reports what an experiment cannot use before the first experiment runs
     if dry_run:
         live.say(say, "--dry-run: nothing was run")
         if as_json:

@@ -48,7 +48,11 @@ def heal(
     attach: AttachTo = None,
     yes: Annotated[
         list[str] | None,
-        typer.Option("--yes", metavar="HOST", help="With --attach: what RUN of another machine left on this host."),
+        typer.Option(
+            "--yes",
+            metavar="HOST",
+            help="With --attach: revert what RUN, started on another machine, left on this host.",
+        ),
     ] = None,
     as_json: Json = False,
     runs_dir: RunsDir = RUNS_DIR,

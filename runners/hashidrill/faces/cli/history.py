@@ -1,4 +1,4 @@
-"""history: every run and game day, what changed since one last passed, and whether it is flaky or broken."""
+"""history: every run and game day, what changed since an experiment last passed, and whether it is flaky or broken."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ Everywhere = Annotated[
     typer.Option(
         "--all",
         envvar="HASHIDRILL_ALL_PROJECTS",
-        help="Of all projects, and not only of this one: the folder with experiments/, or the repository.",
+        help="Include the runs of all projects, not only of this one (the folder with experiments/, or the "
+        "repository).",
     ),
 ]
 Experiment = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="Name or path of an experiment that was run.")]
@@ -206,7 +207,8 @@ def state(
 
     It says where their runs are too few to tell.
 
-    By statistics over the runs that counted: `playbooks/game-days-on-a-schedule.md` has the test and its error rates.
+    Compares the runs that counted by statistics; `playbooks/game-days-on-a-schedule.md` describes the test and its
+    error rates.
     """
     with _store(db, everywhere=everywhere) as store:
         found = {

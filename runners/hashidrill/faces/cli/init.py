@@ -326,7 +326,9 @@ def _schema_line(path: Path) -> str:
 
 
 def _requirement() -> str:
-    """What installs this hashidrill elsewhere, by what its installer noted (PEP 610): an index, or a commit."""
+    """The requirement that installs this same hashidrill elsewhere, from the installer's record (PEP 610): an index
+    version or a commit.
+    """
     installed = metadata.distribution("hashidrill")
     noted = installed.read_text("direct_url.json")
     if noted is None:

@@ -43,8 +43,8 @@ def export(
     For Chaos Mesh a Workflow, for Litmus a ChaosEngine, for pods of the official charts. What that loses is said on
     standard error: always the proofs and the verdict.
 
-    With chaos-toolkit, an experiment whose action runs hashidrill, and whose hypothesis is the verdict: `chaos run`
-    ends with 0 only after a PASS, and its journal has the proofs. This command starts nothing and sends nothing.
+    With chaos-toolkit, writes an experiment whose action runs hashidrill and whose hypothesis is the verdict: `chaos
+    run` ends with 0 only after a PASS, and its journal has the proofs. This command starts nothing and sends nothing.
     """
     if to not in FORMATS:
         raise UsageError(f"there is no format {to!r}: {near(to, FORMATS)}")
@@ -97,12 +97,12 @@ def import_(
 ) -> None:
     """Print an experiment made of one of another tool.
 
-    Of objects of Chaos Mesh, engines of Litmus, or an experiment of Chaos Toolkit. Its faults are proven, as those of
-    any experiment.
+    FILE holds objects of Chaos Mesh, engines of Litmus, or an experiment of Chaos Toolkit. Its faults are proven, as
+    those of any experiment.
 
-    Each key of the file is translated, said on standard error to be lost, or refused with its place. Where the labels
-    are not those of the official charts of Consul or Vault, --on says whom it breaks. What Chaos Toolkit calls and
-    has no equal becomes a place to fill in, which `validate` and `run` refuse.
+    Each key of the file is translated, said on standard error to be lost, or refused with its place. If the labels are
+    not those of the official Consul or Vault charts, --on says which agents it breaks. What Chaos Toolkit calls and has
+    no equal becomes a place to fill in, which `validate` and `run` refuse.
     """
     from hashidrill.core.experiment.documents import Document  # noqa: PLC0415 - for this command alone
     from hashidrill.kubernetes.interchange.reading import imported  # noqa: PLC0415 - as above
@@ -144,7 +144,7 @@ def _checked(file: str, made: Any) -> str:
             return ours.text
         load_document(Document("the experiment", made.filled), near_to=Path(file))
     except HashidrillError as error:
-        what = f"it runs {own}" if own else "it cannot be an experiment as it is"
+        what = f"it runs {own}" if own else "it cannot be an experiment unchanged"
         raise UsageError(f"{file}: {what}:\n{error}") from None
     return str(made.text)
 

@@ -32,7 +32,12 @@ if TYPE_CHECKING:
     from hashidrill.core.experiment.model import Experiment
 
 T = TypeVar("T")
-By = Annotated[str, typer.Option("--by", metavar="NAME", help="Who says so (default: you, at this machine).")]
+By = Annotated[
+    str,
+    typer.Option(
+        "--by", metavar="NAME", help="The person who takes responsibility (default: your user on this machine)."
+    ),
+]
 Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason, kept for later readers.")]
 KeyFile = Annotated[
     Path | None, typer.Option("--key", metavar="FILE", help="Ed25519 key (PEM) that signs, where one is pinned.")
@@ -79,8 +84,9 @@ def arm(
 
     Nothing runs there that is not armed. The arming ends after a while.
 
-    Writes who, for what, until when: to a Consul key, or signed to a file where the attach file says so. It allows what
-    the experiments do as they are now (it prints that, with a digest): one that changes is armed again.
+    Writes who armed it, for which experiments, and until when: to a Consul key, or to a signed file if the attach file
+    says so. It allows what the experiments do now (it prints that, with a digest): if an experiment changes, arm it
+    again.
     """
     if new_key is not None:
         _new_key(new_key, as_json=as_json)

@@ -37,7 +37,7 @@ from hashidrill.faces.cli.common import (
 )
 
 _LIST = re.compile(r"^(?:[-*] |    )", re.MULTILINE)
-"""In a docstring: lines that stay as they are."""
+"""Lines of a docstring that keep their line breaks."""
 _SCHEMAS = ("experiment", "gameday", "attach", "scenario", "campaign")
 
 
@@ -47,7 +47,7 @@ def register(app: typer.Typer) -> None:
 
 
 def known_hypotheses(named: Path | None) -> dict[str, hypothesis.Hypothesis]:
-    """Those that ship and those of the named folder; of one's own nearby, what their text says."""
+    """Imports the shipped hypotheses and those of the named folder; only parses your own nearby files."""
     own = {} if named is not None else outlines()
     shipped = hypothesis.all_hypotheses(named=named) | hypothesis.all_comparisons(named=named)
     for name in own.keys() & shipped.keys():
@@ -71,8 +71,8 @@ def show(
     """Show an experiment, fault, load, probe, hypothesis or run.
 
     Prints an experiment's file, the parameters of a kind, or the summary of a run. Runs no Python of the working
-    directory. With --hypotheses, shows the parameters of your own hypotheses too, and judges a run by those that it
-    resolved.
+    directory. With --hypotheses, also shows the parameters of your own hypotheses, and judges a run with the hypotheses
+    that the run itself used.
     """
     if (told := _of_kind(name, hypotheses)) is not None:
         print_json(told) if as_json else print_text(_page(told))
@@ -202,7 +202,7 @@ COMMON = {
     "errors_below": "share of errors from then on",
     "over": "how much is judged, before the step and at its end; the step has to last longer than this",
     "snapshot": "the name of the snapshot that was restored",
-    "rolled_back_at_least": "with fewer rolled back, the restore shows nothing, and the result is INVALID",
+    "rolled_back_at_least": "with fewer writes rolled back, the restore proves nothing, and the result is INVALID",
     "wrong_at_least": "how many the fault must make wrong, for this to say anything",
     "p99_below": "limit of the p99",
     "at_most": "the most that is allowed: attempts per operation, a share, or writes rolled back",

@@ -1,4 +1,6 @@
-"""list: what there is. Of thousands of runs it reads no more than it prints, and imports nothing that runs any."""
+"""list: what there is. It reads only the runs that it prints, even if there are thousands, and does not import the
+engine.
+"""
 
 from __future__ import annotations
 

@@ -65,7 +65,9 @@ class Output:
 
 @contextlib.contextmanager
 def standing_in() -> Iterator[tuple[Output, Output]]:
-    """Within, they are in place of both streams. Opens what is closed: else a file gets its number, and its text."""
+    """Replaces stdout and stderr within the block. Opens closed descriptors first: otherwise the next file gets the
+    free number, and with it our output.
+    """
     for _ in range(3):
         if (null := os.open(os.devnull, os.O_RDWR)) > 2:  # the lowest number that is free
             os.close(null)

@@ -75,7 +75,7 @@ class Memory:
         return {"turned": turn_data(found[0] if found else None)}
 
     def keep_day(self, folder: Path, say: Console) -> None:
-        """As `keep`, of a game day that ended: its runs were kept by themselves."""
+        """Like `keep`, for a game day that ended; its runs are in the history already."""
         found: list[Turn] = []
         with self._interruptible(found, say, ""):
             keep_day(folder, webhook=self.webhook, tell=_noted(say), turned=_said(found, say))

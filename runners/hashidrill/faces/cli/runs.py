@@ -123,7 +123,7 @@ def run(
     ] = False,
     breaks_quorum: Annotated[
         bool,
-        typer.Option("--breaks-quorum", help="With --attach: a quorum may break, where an experiment says so too."),
+        typer.Option("--breaks-quorum", help="With --attach: allow experiments that say so to break a quorum."),
     ] = False,
     serve: Serve = False,
     port: Port = 0,
@@ -263,7 +263,7 @@ class Runs:
         return recording, verdict, report, interrupted
 
     def variants(self, resolved: ResolvedExperiment) -> tuple[int, dict[str, Any]]:
-        """As `one`, for every variant of an experiment, and what they are compared by."""
+        """Like `one`, for every variant of an experiment, followed by their comparison."""
         known: dict[Path, RunVerdict] = {}
 
         def run_variant(one: ResolvedExperiment, *, runs_dir: Path, events: Bus) -> Path:
@@ -375,7 +375,7 @@ def check(
     as_json: Json = False,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
-    """Judge a recording again, offline. Of several, a line each.
+    """Judge a recording again, offline. Prints one line for each of several.
 
     Judges a comparison of several recordings too, with the hypotheses that ship. Runs no code from the recording or the
     working directory. With --hypotheses, runs the files in that folder that the run resolved, known by their SHA-256.

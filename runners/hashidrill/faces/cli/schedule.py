@@ -66,7 +66,7 @@ def schedule(
     submit: Annotated[
         bool, typer.Option("--submit", help="Register the Nomad job too, at NOMAD_ADDR with NOMAD_TOKEN.")
     ] = False,
-    time_zone: Annotated[str, typer.Option(help="Whose clock the fields are by.")] = "UTC",
+    time_zone: Annotated[str, typer.Option(help="The time zone of the schedule's fields.")] = "UTC",
     attach: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Run in this existing datacenter, as `run --attach` does.")
     ] = None,
@@ -166,7 +166,7 @@ def _what(what: str, attach: Path | None, *, relative: bool) -> tuple[str, list[
 
 
 def _over_another(path: Path) -> ResolvedExperiment:
-    """As far as that can be told here: the datacenter itself is asked when it runs. Raises HashidrillError."""
+    """Checks what can be checked on this machine: the run itself asks the datacenter. Raises HashidrillError."""
     check_no_variants(read_experiment(path), path)
     return resolve(path)
 

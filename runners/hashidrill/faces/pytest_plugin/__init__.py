@@ -115,7 +115,7 @@ def _asked_for(path: Path, config: pytest.Config) -> bool:
 
 
 def _is_ours(path: Path) -> bool:
-    """By its first lines, as text: a file of ours that is not good YAML still gets our message."""
+    """Reads the first lines as text, so that an experiment with broken YAML still gets hashidrill's message."""
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)

@@ -95,7 +95,7 @@ class _ExperimentItem(_Item):
         raise NotImplementedError
 
     def run(self) -> Run:
-        """Of several rounds of a variant, the one that did worst here."""
+        """The run for this item; the worst one if the variant has several rounds."""
         if not self._variant:
             return runs(self.config).get(self.path)
         return max(runs(self.config).of_variant(self.path, self._variant), key=self.worth)

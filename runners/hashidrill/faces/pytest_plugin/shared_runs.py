@@ -319,7 +319,7 @@ def _find_comparison(given: list[Path], asked: str) -> Kept:
 
 
 def _judge_as_variant(recording: Recording, *, variants: Mapping[str, ResolvedExperiment], near_to: Path) -> RunVerdict:
-    """By what the experiment expects now of the variant that it is a run of."""
+    """Judges a recording by what the experiment now expects of the recording's variant."""
     asked = variants.get(recording.variant)
     return judge(recording, asked.experiment if asked else None, near_to=near_to)
 

@@ -32,7 +32,7 @@ class Step:
     kind: Kind
     run: str = ""
     number: int = 0
-    """Of a check or a message: its index; of a run: its attempt, from 1; of an action item: its number, from 1."""
+    """The index of a check or a message; the attempt of a run, from 1; the number of an action item, from 1."""
     person: str = ""
     question: str = ""
 
@@ -378,7 +378,7 @@ def _relative(recording: object, folder: Path) -> str:
 def left_recording(journal: DayJournal, folder: Path) -> str:
     """The recording of a run whose runner died, which the journal does not name. "" if there is none.
 
-    Of a comparison, the folder of its recordings.
+    For a comparison, returns the folder that holds its recordings.
     """
     known = {str(result.get("recording")) for result in journal.done.values()}
     known |= {str(entry["recording"]) for entry in journal.interrupted}

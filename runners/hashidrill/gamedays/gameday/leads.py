@@ -343,7 +343,7 @@ class OnPage:
         assert isinstance(self._lead, Terminal)
         while ballot.waiting:
             text = f"{run.title}\nPeople predict on pages of their own."
-            hint = "Nobody reads an answer before all are shown. Who answers later is late, and does not count."
+            hint = "Nobody reads an answer before all are shown. An answer given later does not count."
             show = (("Show the answers", ""),)
             self.expected = Expected(text, "Everybody predicts", show, hint, is_over=lambda: not ballot.waiting)
             self.trouble = ""

@@ -70,7 +70,7 @@ class GoCheck(Strict):
         description="machine: every experiment fits, and its binaries are here; doctor: this machine can run locally",
     )
     condition: Condition | None = Field(
-        default=None, description="Of this machine, like machine.memory_available > 2GB"
+        default=None, description="A condition on this machine, like machine.memory_available > 2GB"
     )
     confirm: Text | None = Field(default=None, description="What the lead says yes to")
     unattended: bool = Field(
@@ -123,7 +123,7 @@ class Question(Strict):
         " p50 under fault; errors: share of failed operations under fault; alerts: which of `alerts` fire; verdict"
     )
     ask: Text = Field(description="The question, as people read it")
-    load: Name | None = Field(default=None, description="Of which load: for stop, latency and errors")
+    load: Name | None = Field(default=None, description="The load that is meant, for stop, latency and errors")
     signal: str = Field(default="raft.leader", max_length=60, description="For leader: the signal that names who leads")
 
     @model_validator(mode="after")

@@ -101,7 +101,7 @@ def read_plan(path: Path, *, folder: Path | None = None, over: Resolve = resolve
 
 
 def plan_of(document: Document, *, folder: Path, over: Resolve = resolve) -> Plan:
-    """As `read_plan`, of a document that was read already."""
+    """Like `read_plan`, for a document that is already read."""
     day = validated_kind(document, GameDay, KIND, "a game day")
     _check_people(document, day)
     runs = [_run(document, index, spec, day, folder, over) for index, spec in enumerate(day.experiments)]
@@ -116,7 +116,9 @@ def _check_people(document: Document, day: GameDay) -> None:
     if not leads:
         document.problem(("people",), "nobody is the lead: give one person `role: lead`", key=True)
     for key in leads[1:]:
-        document.problem(("people", key, "role"), f"{leads[0]} is the lead already: a day has one who decides")
+        document.problem(
+            ("people", key, "role"), f"{leads[0]} is already the lead: a game day has one person who decides"
+        )
     owner = day.on_failure.owner if day.on_failure else None
     if owner is not None and owner not in day.people:
         document.problem(("on_failure", "owner"), f"nobody of `people` has the key {owner}: {near(owner, day.people)}")
@@ -241,7 +243,9 @@ _TELL_NOTHING = frozenset(
 
 
 def giveaways(run: PlannedRun) -> dict[str, str]:
-    """By key of the run's entry, the words in it that tell before the run what it breaks: its faults and targets."""
+    """The words that would tell the people before the run what it breaks (its faults and targets), by the key of the
+    run's entry that holds them.
+    """
     steps = run.resolved.experiment.faults
     words = {word.rstrip("s") for step in steps for word in _words(f"{step.fault} {step.on.rpartition(':')[2]}")}
     telling = tuple(word for word in words - _TELL_NOTHING if len(word) > 2)

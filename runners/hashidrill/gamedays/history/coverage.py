@@ -25,7 +25,7 @@ class Row:
     last: Run | None
     """The last run that counted and in which an observer saw the fault in force until its revert."""
     aged: bool
-    """Whether that is longer ago than asked for."""
+    """Whether the last such run is older than the user allows."""
     tried: Run | None = None
     """A later run in which the fault was proven, and which was INVALID for another reason."""
     weight: int = 0
@@ -72,7 +72,8 @@ def coverage(
     within_days: float,
     products: Collection[str] | None = None,
 ) -> Coverage:
-    """Of the failure modes of these experiments and runs. `products`: only experiments that need no other.
+    """Computes the coverage of the failure modes of these experiments and runs. `products`: only experiments that need
+    no other.
 
     A run counts if it is not INVALID and nothing in it is: what an observer did not see was not drilled.
     """

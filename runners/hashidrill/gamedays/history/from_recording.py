@@ -258,7 +258,7 @@ def record_run(
 
 
 def record_day(day_dir: Path, *, tell: Tell = _on_stderr) -> Stored | None:
-    """As `record_run`, for a game day: its folder has a report.json. A day that went on is replaced."""
+    """Like `record_run`, for a game day's folder, which holds a report.json. A day that went on is replaced."""
     with _never_fails(tell, "game day"):
         day, runs = _day(day_dir)
         with opened(history_file()) as database:

@@ -97,7 +97,7 @@ class Run:
     """What an observer saw in force until it was reverted."""
     figures: Mapping[str, Number] = field(default_factory=dict)
     versions: Mapping[str, Any] = field(default_factory=dict)
-    """Of products, tools, Python and the kernel."""
+    """The versions of products, tools, Python and the kernel."""
     experiment: Mapping[str, Any] = field(default_factory=dict)
     """The experiment as its file has it, without parts for readers alone."""
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -177,7 +177,7 @@ def ended_as(verdict: Verdict, outcome: str) -> str:
 
 
 def digest(value: Any) -> str:
-    """Of plain data: equal data have equal ones."""
+    """A digest of plain data: equal data have equal digests."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:24]
 
 

@@ -39,18 +39,18 @@ class Trend:
     name: str
     unit: str
     values: Sequence[float]
-    """Of each run that measured it, oldest first."""
+    """One value for each run that measured the figure, oldest first."""
     middle: float
     noise: float
     """The standard deviation from run to run, as a share; NaN for too few runs."""
     outside: bool | None
     """Whether the last value is outside of the noise of those before it; None for too few runs."""
     drift: float
-    """By how much it changed over these runs, as a share, where that is sure; 0 where it is not."""
+    """The change over these runs, as a share, if it is statistically sure; 0 otherwise."""
 
 
 def trends(runs: Sequence[Run]) -> list[Trend]:
-    """Of each figure that the last run measured, over runs that counted, oldest first."""
+    """The trend of each figure that the last run measured, over the runs that counted, oldest first."""
     if not runs:
         return []
     last = runs[-1]

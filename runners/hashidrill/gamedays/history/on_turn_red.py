@@ -262,7 +262,7 @@ def keep(
 def keep_day(
     folder: Path, *, webhook: str | None, tell: Tell, turned: Callable[[Turn], None] = lambda _: None
 ) -> Turn | None:
-    """As `keep`, of a game day."""
+    """Like `keep`, for a game day."""
     return _tell(record_day(folder, tell=tell), webhook, tell, turned)
 
 

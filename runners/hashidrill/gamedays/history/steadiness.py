@@ -92,7 +92,7 @@ class Steadiness:
 
 
 def steadiness(runs: Sequence[Tried]) -> Steadiness:
-    """Of runs that counted, oldest first."""
+    """`runs` holds the runs that counted, oldest first."""
     kept = list(runs)[-WINDOW:]
     found = judged(kept)
     if found.state is State.TOO_FEW:

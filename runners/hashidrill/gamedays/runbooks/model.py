@@ -261,7 +261,8 @@ class Block:
     """The diagnoses for which it is followed; empty: while there is no diagnosis."""
     number: Literal["", "max", "min"] = ""
     fails: bool = False
-    """Whether the command may fail: its output counts anyway; a confirm decides about this act."""
+    """Whether the command may fail. Its output counts anyway, and a later confirm step decides whether the act "
+      "worked."""
     throughout: bool = False
     """Whether the confirmed condition holds before the act as well."""
     within_s: float = 0.0

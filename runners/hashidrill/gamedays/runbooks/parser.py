@@ -57,7 +57,7 @@ def read_runbook(path: Path) -> Runbook:
 
 
 def parse_runbook(path: Path, text: str) -> Runbook:
-    """As `read_runbook`, of a text that was read already."""
+    """Like `read_runbook`, for a text that is already read."""
     lines = text.splitlines()
     front, begin = _front(path, lines)
     wrong: list[tuple[int, str]] = []

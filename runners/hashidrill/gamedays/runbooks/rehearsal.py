@@ -295,7 +295,8 @@ def earlier_drills(runbook: Runbook, folders: Sequence[Path]) -> list[Drill]:
         for path in recordings:
             if Recording(path).run.get("followed") != runbook.followed:
                 raise UsageError(
-                    f"{path}: {runbook.path} has been changed since, or it was another one: rehearse it again"
+                    f"{path}: {runbook.path} has been changed since this rehearsal, or the rehearsal followed "
+                    f"another runbook: rehearse it again"
                 )
             drill = judge_drill(path)
             drills += [drill] if drill.verdict is not Verdict.INVALID else []

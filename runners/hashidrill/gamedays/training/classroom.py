@@ -43,7 +43,7 @@ _KEPT_VARIABLES = (
     *("XDG_STATE_HOME", "XDG_CACHE_HOME", "HASHIDRILL_WORK", "HASHIDRILL_CONSUL", "HASHIDRILL_NOMAD"),
     *("HASHIDRILL_VAULT", "HASHIDRILL_TOXIPROXY_SERVER"),
 )
-"""By these a seat's game finds its state, its programs and its work directory where the trainer's command does."""
+"""With these variables, a seat's game uses the same state, programs and work directory as the trainer's command."""
 _ANSWER_WITHIN_S = 2.0
 
 
@@ -128,7 +128,8 @@ Measured on two cores by tests/bench/test_bench_class.py, 2026-11: a game of `fi
 writes/s, and 0.27 at 30.
 """
 SHARE = 0.5
-"""Of the machine's cores for games: a busier one delays Raft's heartbeats, and with them every proof.
+"""The share of the machine's cores that games may use: a busier machine delays Raft's heartbeats, and with
+them every proof.
 
 On two cores, beside other work, the pagers of four games came in time; of eight, no steady state held (as above).
 """

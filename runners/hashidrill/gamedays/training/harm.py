@@ -48,7 +48,7 @@ def servers(recording: Recording) -> list[Server]:
 
 
 def by_service(recording: Recording) -> dict[str, list[Server]]:
-    """By product, in the order of run.json."""
+    """The servers of each product, in the order of run.json."""
     found: dict[str, list[Server]] = {}
     for server in servers(recording):
         found.setdefault(server.service, []).append(server)

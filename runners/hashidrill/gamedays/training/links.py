@@ -160,7 +160,8 @@ class Wire(LocalHost):
 
 
 def lay(hosts: Mapping[str, int], addresses: Mapping[str, str]) -> dict[str, str]:
-    """By host (name -> pid of its hostd), the path of its wire's namespace, which lives as long as this process.
+    """Returns the path of each host's wire namespace, which lives as long as this process. `hosts` maps a host's name
+    to the pid of its hostd.
 
     `network.build` has connected the hosts to the bridge, and none of them sends yet. Raises DatacenterError.
     """
@@ -280,7 +281,7 @@ class GameHost(LocalHost):
     # on its wire
 
     def _the_wire(self) -> Wire:
-        assert self.wire is not None, "the datacenter of a game lays it before any fault"
+        assert self.wire is not None, "the game's datacenter creates the wire before any fault starts"
         return self.wire
 
     async def add_proxy(self, name: str, listen: int, port: int, toxics: Sequence[Toxic]) -> None:

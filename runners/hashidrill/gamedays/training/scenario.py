@@ -176,7 +176,8 @@ class Scenario(Strict):
     load: dict[Name, dict[str, Any]] = Field(default={}, max_length=MOST_ENTRIES, description="As in an experiment")
     clients: dict[Name, dict[str, Any]] = Field(default={}, max_length=MOST_ENTRIES, description="As in an experiment")
     steady_state: dict[str, Any] | None = Field(
-        default=None, description="As in an experiment; default: every load has errors < 1% for 8s"
+        default=None,
+        description="The steady state, written as in an experiment; default: every load has errors < 1% for 8s",
     )
     before: list[dict[str, Any]] = Field(
         default=[], max_length=MOST_ENTRIES, description="Steps that are over before the hidden fault begins"
@@ -211,7 +212,7 @@ def read_scenario(path: Path) -> Written:
 
 
 def scenario_of(document: Document, path: Path) -> Written:
-    """As `read_scenario`, of a document that was read already."""
+    """Like `read_scenario`, for a document that is already read."""
     scenario = validated_kind(document, Scenario, KIND, "a scenario")
     if path.stem != scenario.metadata.name:
         document.problem(("metadata", "name"), f"must be the name of the file, {path.stem}")

@@ -97,9 +97,9 @@ _CLAUSE = re.compile(
     r"|\band(?= (?:not|never|is|isn't|was|wasn't|did|didn't|does|doesn't|has|nobody|no)\b)"
 )
 _EFFECT = re.compile(r"\b(?:so|therefore|thus|which|causing|making|leading to|as a result)\b|[-=]>")
-"""The words after it are a consequence."""
+"""The words that follow a match describe a consequence."""
 _CAUSE = re.compile(r"\b(?:because|since|due to|caused by|as the|as its)\b|<-")
-"""The words before it are a consequence."""
+"""The words before a match describe a consequence."""
 _TOKEN = re.compile(r"[\w./'%-]+\*?|&")
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s?(us|µs|ms|milliseconds?|s|sec|secs|seconds?|m|min|minutes?)\b")
 _JOINS = frozenset(

@@ -71,7 +71,7 @@ class Ballot:
         return [key for key in self.people if key not in self.given]
 
     def give(self, person: str, run: int, texts: Mapping[str, str]) -> bool:
-        """Takes a person's answers, once. Returns whether they came late. Raises RefusedError."""
+        """Takes a person's answers, once. Returns True if the answers came after the reveal. Raises RefusedError."""
         answers = self._answers(texts)
         with self._lock:
             if run != self.run or self.state == "closed":

@@ -27,7 +27,7 @@ Kind = Literal["mean", "worst"]
 
 
 def plain(value: float | None) -> Value:
-    """As JSON has it, with four significant digits: a pixel shows fewer."""
+    """The value as JSON can hold it, rounded to four significant digits: a chart's pixels show fewer."""
     if value is None or math.isnan(value):
         return None
     return NEVER if math.isinf(value) else float(f"{value:.4g}")

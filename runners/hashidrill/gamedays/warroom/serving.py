@@ -1,5 +1,5 @@
-"""Who may ask the page's server for what. It listens on the loopback, where every program and every web page of this
-machine can reach it: a browser sends requests there for any site that is open in it.
+"""Decides which requests each visitor of the page may make. It listens on the loopback, where every program and every
+web page of this machine can reach it: a browser sends requests there for any site that is open in it.
 
 - Without a token of this server, every address is unknown.
 - A request names the server as we do (`Host`): a site whose name was made to resolve to the loopback (DNS rebinding)
@@ -64,7 +64,7 @@ LATE = "Noted as late: the answers are shown already, so it does not count."
 
 @dataclass(frozen=True)
 class Visitor:
-    """Who has a page: the lead, those who watch, or one `person`, by key, who watches and answers."""
+    """The visitor behind a page: the lead, a watcher, or one `person` (by key), who watches and answers."""
 
     audience: Audience
     person: str = ""
@@ -79,7 +79,7 @@ def _new_token() -> str:
 
 @dataclass(frozen=True)
 class Guard:
-    """Of a server on that port. The tokens are in the addresses of the page, and nowhere else.
+    """Guards a server on that port. The tokens are in the addresses of the page, and nowhere else.
 
     `elsewhere`: another address of this machine, where every page but the lead's can be opened; "" for none.
     """
@@ -98,7 +98,9 @@ class Guard:
         return f"http://{host}:{self.port}/{self.tokens.setdefault(visitor, _new_token())}/"
 
     def who(self, token: str, at: str = "") -> Visitor | None:
-        """Whose token it is, on a connection to the address `at`. Every token is compared, in constant time."""
+        """The visitor who has this token, on a connection to the address `at`. Every token is compared, in constant
+        time.
+        """
         given = token.encode(errors="replace")
         same = [each for each, known in [*self.tokens.items()] if hmac.compare_digest(known.encode(), given)]
         return next((each for each in same if each != LEAD or at in {"", self.address}), None)
@@ -110,7 +112,10 @@ class Guard:
         kind = headers.get("content-type", "").partition(";")[0].strip()
         site = headers.get("sec-fetch-site", "none")
         rules = (
-            (host not in self._hosts, f"this server answers to {self._names} alone, with its own port"),
+            (
+                host not in self._hosts,
+                (f"this server only answers requests whose Host header is {self._names}, with this server's port"),
+            ),
             (origin not in {None, f"http://{host}"}, "a page of another site asked for this"),
             (site not in {"same-origin", "none"}, "a page of another site asked for this"),
             (not reads and method != "POST", "there is no such method here"),
@@ -139,7 +144,7 @@ class Crowd:
 
     def __init__(self) -> None:
         self._strangers: dict[Any, asyncio.Transport] = {}
-        """By the address of the other end, as a request names it."""
+        """Keyed by the other end's address, as a request names it."""
         self._watching: dict[Any, asyncio.Transport] = {}
 
     def enters(self, who: Any, transport: asyncio.Transport) -> None:
@@ -188,7 +193,8 @@ BEAT_S = 5.0
 SLOWEST_S = 20.0
 """A browser that takes nothing for this long is let go; it comes back by itself, and lacks nothing then."""
 MOST_STREAMS, MOST_TABS = 32, 4
-"""Of the lead's pages, and as many of those that watch: neither takes the other's. A person has a few of their own."""
+"""The limit for the lead's pages, and the same again for watchers' pages: neither group takes the other's places. "
+  "A person has a few of their own."""
 LEFT_AFTER_S = 10.0
 """A page that loses its network is back sooner."""
 _ASSETS = {
@@ -349,7 +355,10 @@ class Pages:
     async def batches(self, who: Visitor, number: int | None) -> Any:
         """What a page lacks, as it comes; None for a beat. Ends after the room is over and all of it was taken."""
         while True:
-            change, over = self._change, self._room.is_over  # looked at first: what comes after that wakes us again
+            change, over = (
+                self._change,
+                self._room.is_over,
+            )  # read before the batch: a change that comes later wakes this loop again
             batch = self._room.since(who.audience, number)
             if batch is not None:
                 number = batch.number

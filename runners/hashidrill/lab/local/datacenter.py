@@ -127,7 +127,7 @@ class LocalDatacenter(HostSelection):
     """Raises UnfitError if this machine cannot carry the datacenter; called before anything is started."""
     hosts: dict[str, LocalHost] = field(default_factory=dict)
     configs: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
-    """By service and host: the configuration, and the agents' own report once all was ready."""
+    """Each agent's configuration, and its own report once everything is ready, by service and host."""
     reported: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
     _addresses: dict[str, str] = field(default_factory=dict)
     host_kind: ClassVar[type[LocalHost]] = LocalHost
@@ -343,7 +343,7 @@ class LocalDatacenter(HostSelection):
         return told
 
     def pages(self) -> dict[str, tuple[str, str]]:
-        """By service: the URL of an agent that shows a page for people, and the page's path."""
+        """For each service, the URL of an agent that serves a page for people, and the page's path."""
         found = {}
         for service in self.services:
             if isinstance(service, HasPage):

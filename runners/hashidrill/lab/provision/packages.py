@@ -50,7 +50,9 @@ class Package:
 
 @dataclass
 class _Permission:
-    """The consent given to this process. A yes is for one question; `--install` and a no are for all."""
+    """The user's consent to install packages. A yes answers one question; `--install` and a no answer all
+    later ones.
+    """
 
     agreed: bool = False
     refused: str = ""

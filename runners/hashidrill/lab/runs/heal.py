@@ -121,8 +121,8 @@ async def heal_run(
 ) -> Healed | None:
     """Heals one run; None if nothing needs healing.
 
-    `hosts` are those of the datacenter named `attached`. Of a run of `ours`, only entries that this machine wrote
-    count. Raises UsageError for no journal, or a read-only one.
+    `hosts` are those of the datacenter named `attached`. With `ours`, only entries that this machine wrote count.
+    Raises UsageError for no journal, or a read-only one.
     """
     path = run / JOURNAL_NAME
     if not path.is_file():

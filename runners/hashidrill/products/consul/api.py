@@ -244,7 +244,7 @@ async def leader_of_terms(hosts: Hosts) -> tuple[str | None, int]:
 
 
 async def ask_another(hosts: Hosts, host: Host, path: str, params: Mapping[str, str] | None = None) -> ApiAnswer:
-    """As `ask_another_for`, about one path."""
+    """Like `ask_another_for`, for one path."""
     [answer] = await ask_another_for(hosts, host, [path], params)
     return answer
 

@@ -18,7 +18,7 @@ from hashidrill.products.vault.rights import MOUNT, PROBE_SECRET, allow_loads
 
 _VOTERS, _AUTOPILOT = "sys/storage/raft/configuration", "sys/storage/raft/autopilot/configuration"
 _STABLE_SOON = {"server_stabilization_time": "1s"}
-"""By default autopilot gives a server its vote once it was healthy for 10 s."""
+"""By default, autopilot makes a server a voter once it has been healthy for 10 s."""
 _INIT_WITHIN_S = 30.0
 _STEP_WITHIN_S = 10.0
 _JOINS_WITHIN_S = 15.0

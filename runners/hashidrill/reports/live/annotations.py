@@ -27,7 +27,7 @@ _MS = 1_000_000
 _ENDS = {"fault.gone", "fault.ended"}
 
 Annotation = dict[str, Any]
-"""As Grafana's API takes it: `time` and `timeEnd` in ms since 1970, `tags`, `text`.
+"""An annotation for Grafana's API: `time` and `timeEnd` in ms since 1970, `tags`, `text`.
 
 https://grafana.com/docs/grafana/latest/developers/http_api/annotations/
 """

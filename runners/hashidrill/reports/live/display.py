@@ -65,7 +65,8 @@ _METRICS = (("p50", "p50_s", _latency), ("p99", "p99_s", _latency), ("errors", "
 class LiveView:
     """A context manager; `event` subscribes to the events of a run.
 
-    `expected_s`: seconds that the run takes. `whole`: what the run is a part of, as text that may change.
+    `expected_s`: seconds that the run takes. `whole`: a text that says which larger task the run belongs to; it may
+    change during the run.
     """
 
     def __init__(

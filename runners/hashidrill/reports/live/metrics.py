@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 WRITE_EVERY_NS = 1_000_000_000
 SUFFIX = ".prom"
-"""Of files that node_exporter's textfile collector reads."""
+"""The suffix of files that node_exporter's textfile collector reads."""
 _MOST_PORT = 65_535
 _HELD = {Finding.HELD: 1.0, Finding.FIXED: 1.0, Finding.BROKEN: 0.0, Finding.KNOWN: 0.0, Finding.INVALID: math.nan}
 

@@ -67,7 +67,7 @@ class Expectations:
         return cls(name)
 
     def trial(self, recording: Recording, near_to: Path) -> Trial:
-        """By the hypotheses near the experiment's file."""
+        """Judges the recording with the hypotheses near the experiment's file."""
         verdict = judge(recording, near_to=near_to)
         judged = [each for each in verdict.judgements if self.name in {None, each.hypothesis}]
         where = str(recording.path)
@@ -144,7 +144,7 @@ class Limit:
     rule: Worse
     reference: float
     absent: float = 0.0
-    """As of a trial, of the good end."""
+    """Like the field of a trial, for the good end."""
 
     def compared(self, trial: Trial) -> Trial:
         """The trial, broken or held; INVALID if one side only looks better because parts are missing."""

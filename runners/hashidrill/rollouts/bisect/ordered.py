@@ -32,7 +32,7 @@ APART = 0.25
 _PRIOR = 9.0
 """Both rates are Beta(1, 9) beforehand: one run in ten is wrong, and more is unlikely but possible."""
 _PRIOR_CLEAR = 199.0
-"""Of clear runs, Beta(1, 199): one in two hundred is wrong."""
+"""The prior for clear runs is Beta(1, 199): one in two hundred is wrong."""
 _CLEAR_AS_ANY = 0.1
 """How likely it is that clear runs are wrong as often as any: where they contradict each other, this weighs most."""
 ENDS_WRONG = 0.05
@@ -92,7 +92,7 @@ class Noise:
 
     @property
     def a_run_tells(self) -> float:
-        """By what factor, in logs, one more right run changes the odds of a turn, on average."""
+        """The average logarithm of the factor by which one more correct run changes the odds of a turn."""
         good, bad = self.good_breaks, self.bad_breaks
         forward = bad * np.log(bad / good) + (1 - bad) * np.log((1 - bad) / (1 - good))
         backward = good * np.log(good / bad) + (1 - good) * np.log((1 - good) / (1 - bad))

@@ -407,7 +407,7 @@ def product_of(baseline: Sequence[Source], candidate: Sequence[Source], named: s
 
 
 def _told(sources: Sequence[Source]) -> str | None:
-    """By what the files say; a part of a configuration by the one product whose keys we know it by."""
+    """Tells the product from the files; a partial configuration belongs to the only product that has its keys."""
     if product := recognised(sources):
         return product
     said = {entry.key.lower() for source in sources for entry in source.body.entries}

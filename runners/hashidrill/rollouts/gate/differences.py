@@ -44,7 +44,7 @@ class Change:
     candidate: Any
     place: Place | None
     role: str = ""
-    """Whose key it is, where those of several roles are compared."""
+    """The role that the key belongs to, if several roles are compared."""
 
     @property
     def named(self) -> str:
@@ -107,7 +107,7 @@ def _left_out(product: str, key: str) -> Mapping[str, Any] | None:
 
 
 def differences_of(sides: Mapping[str, tuple[Configuration, Configuration]]) -> Differences:
-    """Of the agents of each role."""
+    """The differences between the agents of each role."""
     found = {role: differences(*both, role=role) for role, both in sides.items()}
     several = len(found) > 1
     changes = [replace(each, role=role if several else "") for role, one in found.items() for each in one.changes]
@@ -122,7 +122,7 @@ def differences_of(sides: Mapping[str, tuple[Configuration, Configuration]]) -> 
 
 
 def differences(baseline: Configuration, candidate: Configuration, *, role: str = "all") -> Differences:
-    """Of the agents of one role. Both sides belong to one product."""
+    """The differences between the agents of one role. Both sides belong to one product."""
     product = candidate.product
     before, after = (dict(_said(side.settings)) for side in (baseline, candidate))
     left, changes = [], []

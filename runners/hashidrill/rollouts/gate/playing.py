@@ -128,7 +128,7 @@ def noise(pairs: Sequence[Paired]) -> Prior:
 
 
 def key_of(experiment: Experiment) -> str:
-    """By machine, versions and what is run, with how many agents."""
+    """The key of a calibration: the machine, the versions, the experiment, and the number of agents."""
     machine = {
         **{name: here()[name] for name in ("host", "machine")},
         "cpus": usable_cores(),

@@ -43,7 +43,7 @@ FORMAT = 1
 
 
 def as_document(result: Result) -> dict[str, Any]:
-    """Plain data. Of a figure, null is what was not measured, and "never" stands for infinity."""
+    """Plain data. In a figure, null means not measured, and "never" stands for infinity."""
     return {
         "format": FORMAT,
         "hashidrill": __version__,

@@ -142,7 +142,9 @@ class Outcome:
 
     @property
     def improvements(self) -> list[str]:
-        """Of the figures that decide: what only raises an alarm, like the cost, promises nothing."""
+        """The improvements among the figures that decide; figures that only raise an alarm, like the cost, are left
+        out.
+        """
         return [figure_line(each) for each in self.figures if each.figure.decides and each.decision is Decision.BETTER]
 
     @property
@@ -216,7 +218,7 @@ def needed(each: Compared) -> str:
 
 
 def whole(outcomes: Iterable[Outcome]) -> GateVerdict:
-    """Of a suite: a group cannot pass with a failing member, nor with one that cannot be told."""
+    """The verdict of a suite: it fails with a failing member, and cannot pass with an undecided one."""
     verdicts = {outcome.verdict for outcome in outcomes}
     order = (
         GateVerdict.REGRESSION,
@@ -317,7 +319,7 @@ class Result:
 
     names: tuple[str, str]
     versions: tuple[str, str]
-    """Of the product, on both sides; "" for that of each experiment."""
+    """The product's version on both sides; "" means the version of each experiment."""
     differences: Differences
     audit: Audited
     picked: Picked = field(default_factory=lambda: Picked((), (), ()))
@@ -327,7 +329,9 @@ class Result:
 
     @property
     def version(self) -> str:
-        """Of the product on the baseline: the given one, or those of the chosen experiments; "" for none chosen."""
+        """The product's version on the baseline: the given one, or those of the chosen experiments; "" if none is
+        chosen.
+        """
         services = [each.experiment.datacenter.services for each in (*self.picked.members, *self.picked.left)]
         own = {str(getattr(of.get(self.differences.product), "version", "")) for of in services}
         return self.versions[0] or ", ".join(sorted(own - {""}))
@@ -354,7 +358,7 @@ class Result:
 
     @property
     def not_run(self) -> list[Member]:
-        """Of the suite, and not run: a regression was found before, or there was no time."""
+        """Members of the suite that did not run, because a regression was found before or time ran out."""
         done = {each.member.name for each in self.ran}
         return [member for member in (*self.picked.members, *self.picked.left) if member.name not in done]
 

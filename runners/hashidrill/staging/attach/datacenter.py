@@ -132,7 +132,8 @@ class AttachedDatacenter(HostSelection):
         self._turns: dict[str, anyio.Lock] = {}
         self._left_out = [] if spec.attached is None else spec.attached.left_out
         self.silent: Mapping[str, str] = {}
-        """By `HOST/SERVICE`, the agents that did not answer at their own URL when the run began, and why."""
+        """The agents that did not answer at their own URL when the run began, by `HOST/SERVICE`, each with the "
+          "reason."""
         self.hosts = {
             name: AttachedHost(one, target.logins, wires, run=run, carried=carried.get(name, {}))
             for name, one in estate.hosts.items()
@@ -209,8 +210,8 @@ class AttachedDatacenter(HostSelection):
         """The URLs of the agents that a load goes through; none for None. Raises SelectorError.
 
         Agents that did not answer when the run began are left out; if none did, the login's address is used, because
-        many agents listen on their own machine only. Of pods whose product has an address in the file, that address: a
-        new pod has another one.
+        many agents listen on their own machine only. For a product in pods, this is the address in the file, if it has
+        one: a new pod gets another address.
         """
         if via is None:
             return []

@@ -53,12 +53,12 @@ class Estate:
     hosts: Mapping[str, FoundHost]
     versions: Mapping[str, str] = field(default_factory=dict)
     leaders: Mapping[str, str] = field(default_factory=dict)
-    """By service, the leading host; "" without a leader."""
+    """The leading host of each service; "" without a leader."""
     voters: Mapping[str, Sequence[str]] = field(default_factory=dict)
     datacenters: Mapping[str, str] = field(default_factory=dict)
-    """By service, the product's own name of its datacenter."""
+    """The name that each product gives its datacenter."""
     specs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By service, its part of `datacenter:`."""
+    """Each service's part of `datacenter:`."""
     notes: Sequence[str] = ()
 
     @property
@@ -127,7 +127,7 @@ def with_links(estate: Estate, links: Mapping[str, Link]) -> Estate:
 
 
 async def unanswered(estate: Estate, wires: Mapping[str, Wire]) -> dict[str, str]:
-    """By `HOST/SERVICE`, the agents whose own API does not answer, and why."""
+    """The agents whose own API does not answer, by `HOST/SERVICE`, each with the reason."""
     found: dict[str, str] = {}
 
     async def ask(host: str, service: str, url: str) -> None:
@@ -265,7 +265,7 @@ _MISSED_AFTER_S = 30.0
 
 
 def pods_of(target: AttachTarget, estate: Estate) -> dict[str, str]:
-    """By host, the pod that had its address at discovery."""
+    """For each host, the pod that had the host's address at discovery."""
     named = {
         str(pod["address"]): name
         for roles in target.kubernetes.get("found", {}).values()

@@ -131,7 +131,7 @@ class Attachable(Protocol):
     alive: ClassVar[str]
     """A path that a server answers below 500 while it serves."""
     pods: ClassVar[Mapping[str, Mapping[str, str]]]
-    """By role, the labels of its pods in the official chart; empty without such a chart."""
+    """For each role, the labels of its pods in the official chart; empty without such a chart."""
     leads: ClassVar[Mapping[str, str]]
     """Additional labels of the active server's pod; empty if no label marks it."""
     writes_nothing: ClassVar[str]
@@ -226,7 +226,9 @@ _TRUE, _FALSE = {"1", "t", "true"}, {"0", "f", "false"}
 
 
 def login_of_environment(product: Attachable, environ: Mapping[str, str]) -> Login:
-    """The login of the product's own command line, from the environment alone. Raises AttachError."""
+    """The login, read only from the environment variables that the product's own command line uses. Raises
+    AttachError.
+    """
     return login_from(product, product.Part(), environ, Path())
 
 

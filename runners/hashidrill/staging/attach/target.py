@@ -164,8 +164,8 @@ def model_of_kubernetes() -> type[KubernetesDatacenter]:
 
 
 def selectors_of(product: Attachable, part: Part) -> dict[str, dict[str, str]]:
-    """By role, the labels of its pods: the file's, otherwise those of the official chart. Roles without labels are left
-    out.
+    """For each role, the labels of its pods: those in the file, otherwise those of the official chart. Roles without
+    labels are left out.
     """
     said = {role: getattr(part, f"{role}s", None) for role in _ROLES}
     return {role: dict(labels) for role in _ROLES if (labels := said[role] or product.pods.get(role))}
@@ -208,11 +208,11 @@ class AttachTarget:
     interlocks: Mapping[str, Any] = field(default_factory=dict)
     """As written."""
     engine: Mapping[str, Any] = field(default_factory=dict)
-    """As written: where loads run (hashidrill.staging.generators.settings)."""
+    """Where loads run, as the file says it (hashidrill.staging.generators.settings)."""
     toxiproxy: str = ""
     """URL of the API of the estate's toxiproxy; "" where it has none."""
     carriers: Mapping[str, Any] = field(default_factory=dict)
-    """As written: how faults reach hosts (hashidrill.staging.carriers)."""
+    """How faults reach hosts, as the file says it (hashidrill.staging.carriers)."""
     kubernetes: Mapping[str, Any] = field(default_factory=dict)
     """How to reach the Kubernetes whose Chaos Mesh injects (KubernetesPart, as plain data); empty without one.
 
@@ -272,7 +272,7 @@ class _Pods:
     selectors: Mapping[str, Mapping[str, Mapping[str, str]]] = field(default_factory=dict)
 
     def connection(self, path: Path, environ: Mapping[str, str]) -> dict[str, Any]:
-        """As AttachTarget.kubernetes has it; empty where the file says nothing there."""
+        """The connection in the form of AttachTarget.kubernetes; empty if the file says nothing about it."""
         if self.said is None:
             return {}
         selectors = {name: {role: dict(one) for role, one in of.items()} for name, of in self.selectors.items()}

@@ -258,7 +258,8 @@ async def carried(
     nomad: Reaching = by_nomad,
     awaited: Collection[str] = (),
 ) -> AsyncIterator[dict[str, dict[type[Any], Any]]]:
-    """By host, the capabilities that carriers add (see `look`), held inside the block. Raises AttachError.
+    """Yields the capabilities that carriers add to each host (see `look`), and keeps them open inside the block. Raises
+    AttachError.
 
     At the end of the block, and when this process dies, agents on the hosts revert what is still in force.
     """

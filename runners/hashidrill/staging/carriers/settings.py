@@ -84,7 +84,7 @@ class Carriers(Strict):
     """Carriers of faults to hosts: SSH for a host that it reaches, otherwise Nomad."""
 
     ssh: SshSettings | None = Field(default=None, description="Over SSH")
-    nomad: NomadSettings | None = Field(default=None, description="By jobs of Nomad, on its clients")
+    nomad: NomadSettings | None = Field(default=None, description="Carry faults by Nomad jobs on Nomad's clients")
 
 
 CAPABILITIES = ("list-jobs", "read-job", "submit-job", "alloc-lifecycle", "read-logs", "alloc-exec", "alloc-node-exec")

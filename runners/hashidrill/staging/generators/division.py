@@ -61,7 +61,7 @@ class _Shared:
 
 @dataclass(frozen=True)
 class Sum:
-    """Of one divided load: the requested operations until the workers stopped, and the offered ones."""
+    """The totals of one divided load: operations requested until the workers stopped, and operations offered."""
 
     load: str
     asked: int
@@ -74,7 +74,7 @@ class Sum:
 
 
 class Division:
-    """Of the loads of one specification (plain data, as the engine hands it over) among workers."""
+    """Divides the loads of one specification (plain data from the engine) among workers."""
 
     def __init__(self, loads: Sequence[Mapping[str, Any]], workers: Sequence[str]) -> None:
         """Raises DivisionError for a load that cannot be offered on another machine."""

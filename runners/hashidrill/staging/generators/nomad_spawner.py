@@ -84,7 +84,7 @@ class NomadSpawner:
         self._run_id, self._lease_s, self._within_s = run_id, lease_s, within_s
         self._submitted = False
         self._allocations: dict[str, str] = {}
-        """Of each worker, by its name."""
+        """Keyed by the worker's name."""
 
     @classmethod
     def of(cls, fleet: Mapping[str, Any], run_id: str) -> NomadSpawner:

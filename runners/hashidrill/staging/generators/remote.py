@@ -26,7 +26,7 @@ WITHIN_NS = 5_000_000
 WINDOW = 16
 """The exchanges among which the best is looked for."""
 SLEW_NS = 100_000
-"""By how much the clock of a worker is moved at a time, at most: less than any operation lasts."""
+"""The largest correction of a worker's clock at a time: less than any operation lasts."""
 
 
 class ClockError(DatacenterError):
@@ -83,7 +83,7 @@ class Exchanges:
         self._last.clear()
 
     def offset(self) -> Offset:
-        """By the exchange with the shortest round trip. Raises ClockError without any."""
+        """The offset that the exchange with the shortest round trip gives. Raises ClockError without any."""
         if not self._last:
             raise ClockError("its clock was never read")
         best = min(self._last, key=lambda exchange: exchange.round_ns)
@@ -113,7 +113,7 @@ class Discipline:
             )
 
     def step(self, offset: Offset) -> int:
-        """By how much the worker's clock moves now (nanoseconds); 0 while no measurement requires it."""
+        """The correction of the worker's clock now, in nanoseconds; 0 while no measurement requires one."""
         error_ns = offset.ns - self.applied_ns
         if abs(error_ns) <= offset.uncertainty_ns:
             return 0

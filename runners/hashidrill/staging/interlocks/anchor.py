@@ -34,7 +34,7 @@ class Anchor:
 
     @classmethod
     def of(cls, settings: InterlockSettings, datacenter: str) -> Anchor:
-        """As an attach file says it."""
+        """The anchor that an attach file describes."""
         return cls(
             datacenter,
             settings.arming.public_key or "",

@@ -65,7 +65,7 @@ class Arming:
     nonce: str = field(default_factory=lambda: secrets.token_hex(16))
 
     def text(self) -> str:
-        """As it is kept and signed."""
+        """The text that is stored and signed."""
         return json.dumps({**asdict(self), "since": _shown(self.since), "until": _shown(self.until)}, indent=2)
 
 

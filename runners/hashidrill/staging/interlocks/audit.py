@@ -55,7 +55,7 @@ class Line:
     note: str = ""
 
     def data(self) -> dict[str, Any]:
-        """As Consul and the webhook get it."""
+        """The entry as Consul and the webhook receive it."""
         return {"hashidrill": "audit/v1", **{key: value for key, value in vars(self).items() if value != ""}}
 
     def __str__(self) -> str:

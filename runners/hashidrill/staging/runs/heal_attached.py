@@ -306,7 +306,7 @@ async def _clean(
 
 
 def unswept(run: Path, key: LineKey) -> bool:
-    """Whether data of its loads may remain: it, or the last heal, did not end, or left something.
+    """Whether data of the run's loads may remain: the run or its last heal did not end, or left something behind.
 
     Lines that this machine did not sign do not count.
     """

@@ -66,7 +66,7 @@ class Done:
     operations: dict[str, list[float]] = field(
         default_factory=lambda: {operation: [0, 0, 0.0] for operation in ("read", "write", "fsync")}
     )
-    """By operation: how many, how many bytes, how many seconds of waiting in all."""
+    """For each operation: the count, the bytes, and the total seconds of waiting."""
     busy_s: float = 0.0
     """In which at least one operation waited."""
     busy_until: float = 0.0
@@ -148,7 +148,7 @@ class DiskDaemon:
 
     def __init__(self) -> None:
         self._disks: dict[str, list[Disk]] = {}
-        """By host: the listener of its init is first; later ones are on the same disk."""
+        """The listeners by host: the first belongs to the host's init; later ones use the same disk."""
         self._waiting = Waiting()
         self._random = random.Random(2021)
         self._operations = sc.operation_of()

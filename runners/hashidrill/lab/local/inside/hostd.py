@@ -375,8 +375,8 @@ class HostDaemon:
         return process.pid
 
     def _temporary(self, user: list[int]) -> str:
-        """The folder for temporary files of that user's agents, like a snapshot: the runner's TMPDIR may be root's
-        alone.
+        """The folder for temporary files of that user's agents, like a snapshot: only root may be allowed to write to
+        the runner's TMPDIR.
         """
         folder = os.path.join(self._folder, "tmp")  # noqa: PTH118 - no pathlib here
         if not os.path.isdir(folder):  # noqa: PTH112 - as above

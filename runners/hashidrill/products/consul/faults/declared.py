@@ -18,7 +18,7 @@ ELECTIONS = "who can be elected"
 AGENT_CONFIG = "the agent's configuration file"
 ONE_AGENT = "they may target the same host, and one would stop the agent that the other needs, or undo its change"
 SELECTED = "what a selector names"
-"""As a place: the selector text."""
+"""Names the text of the selector as the place of a problem."""
 
 
 def servers_in(place: Place) -> tuple[str, ...]:

@@ -282,7 +282,7 @@ class Lock(ConsulLoad):
     signals: ClassVar[Mapping[str, None]] = {"held": None, "lost": None}
 
     class Params(Strict):
-        """Who contends for which locks, how often, and what follows without an answer.
+        """How many contenders take which locks, how often, and what they do without an answer.
 
         The incident's leases: `{ttl: 5s, renew: 4.5s}` (abusive), `{ttl: 10s, renew: 5s}` (its test tool's default),
         `{ttl: 60s, renew: 30s}` (normal). Consul takes TTLs under 10s only with `session_ttl_min` in its

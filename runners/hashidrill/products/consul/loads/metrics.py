@@ -56,7 +56,7 @@ class MetricsRead(ConsulLoad):
         find: Annotated[
             Literal["fixed", "health", "kv"],
             Field(
-                description="How it finds the servers. `fixed`: it reads the agents of `via`, which it knows. "
+                description="How it finds the servers. `fixed`: it reads the agents that `via` names. "
                 "`health`: it asks an agent of `via` for the service `consul`; `kv`: for a key that lists them"
             ),
         ] = "fixed"

@@ -42,7 +42,8 @@ _LOOK_EVERY_S = 0.05
 _SAMPLE_EVERY_S = 1.0
 _NS = 1_000_000_000
 BUSY_CORES, CALM_CORES = 0.7, 0.5
-"""Of the generator's one core: over 0.9 for three seconds, it is the generator that is measured."""
+"""The share of the generator's one core: above 0.9 for three seconds, the run measures the generator instead of "
+  "Consul."""
 _SLOWER, _FASTER = 0.7, 1.1
 """Factors for the pace at each look at the CPU."""
 _SLOWEST = 0.02
@@ -119,7 +120,7 @@ class Held:
             self._shrink(wanted)
             self._look_at_cpu(now_ns)
             gap_ns = _NS / (self._establish_per_s * self._pace)
-            if self._pace < 1:  # late openings are not made all at once
+            if self._pace < 1:  # do not open all the overdue streams at once
                 due_ns = max(due_ns, now_ns - _LOOK_EVERY_S * _NS)
             while len(self._tasks) < wanted and due_ns <= now_ns:
                 self._open(tasks, round(due_ns))

@@ -133,7 +133,9 @@ class JobChurn(NomadLoad):
         for key in self._acknowledged:
             job, _, step = key.rpartition("/")
             if step == _STOP and job not in known:
-                found[key] = _DONE[_STOP]  # Nomad acknowledges that for a forgotten job: its other steps are lost
+                found[key] = _DONE[
+                    _STOP
+                ]  # Nomad also acknowledges a stop of a job that it has forgotten: the job's other steps are lost
         return found
 
     async def _known(self, client: Any) -> list[dict[str, Any]]:

@@ -219,7 +219,7 @@ class _Book:
         self._load = load
         self._open = Spells[tuple[str, Wrong]](load.name, load.context.waiting, emit)
         self._seen: dict[str, tuple[int, int]] = {}
-        """By job: how many instances Consul has, how many Nomad runs."""
+        """For each job: how many instances Consul lists, and how many Nomad runs."""
         self._blind: dict[str, str] = {}
         self._starting: set[tuple[str, Wrong]] = set()
         """Instances that have not run yet since the jobs were registered."""

@@ -93,7 +93,7 @@ class TokenChurn(VaultLoad):
         self._owed = 0.0
         self._to_revoke: set[int] = set()
         self._accessors: dict[int, str] = {}
-        """By operation: the tokens that must exist at the end, and those that must not."""
+        """The tokens that must exist at the end, and those that must not, by operation."""
 
     def _key(self, n: int) -> str:
         return f"{self.name}/{n}"

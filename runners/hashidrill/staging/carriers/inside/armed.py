@@ -1,4 +1,4 @@
-"""Who may put faults on this host, by a file of the host that only root may write.
+"""A file on the host, which only root may write, lists who may put faults on this host.
 
     # /etc/hashidrill/armed-by
     ed25519:5GvK...=  staging-1

@@ -95,8 +95,9 @@ class Observers(Canary):
     def do_agent(self, words: list[str], address: str, port: int) -> dict[str, Any]:
         """The process whose command line begins with these words, wherever the program is.
 
-        Of several in this network namespace, the one that listens at `address` and `port`; if it has just started
-        and does not listen, the one that does not listen on that port of another address.
+        If several agents run in this network namespace, it is the one that listens at `address` and `port`. An agent
+        that has just started may not listen yet: then it is the one that does not listen on that port of another
+        address.
         """
         found = [pid for pid in self._system.pids() if self._is(pid, words)]
         ours = [pid for pid in found if _net(pid) == _net(os.getpid())]

@@ -321,7 +321,9 @@ def check_settings(system: System, pid: int, words: Sequence[str], owner: tuple[
 
 
 def read_again(system: System, memo: dict[str, Any], reference: str) -> None:
-    """By SIGHUP, for settings that it can reload. Raises RefusedError."""
+    """Sends SIGHUP, so that the agent reads its configuration again; only reloadable settings change. Raises
+    RefusedError.
+    """
     if not system.signal(reference, signal.SIGHUP):
         raise RefusedError("process-gone", f"process {reference} is gone: {memo.get('agent', '')}")
 
