@@ -275,6 +275,15 @@ def binary(request):
 
 
 @pytest.fixture(scope="session")
+def kubernetes_node():
+    """A node of Kubernetes of our own, for all tests of a process: they leave it as they found it."""
+    from kubernetes.node import node
+
+    with node() as one:
+        yield one
+
+
+@pytest.fixture(scope="session")
 def tool(request):
     """`tool("chromium")`: the path of a system tool that the test said it needs."""
     return request.config.stash[PROVISION].got.__getitem__

@@ -37,6 +37,8 @@ CONSUL_VERSION = "1.22.2"
 COLLECTOR = "otel-collector"
 """The OpenTelemetry collector that tests of traces send to (tests/support/collector)."""
 GO_NEED = "go"
+NODE = "kubernetes-node"
+"""A node of Kubernetes, with Chaos Mesh and Litmus (tests/support/kubernetes)."""
 _VERSIONS = dict(reversed((*DEFAULT_VERSIONS, *WATCHING_VERSIONS, *AUDITED_VERSIONS, *KUBERNETES_VERSIONS)))
 TOOLS = packages.TEST_TOOLS
 FIXTURES = {
@@ -75,9 +77,9 @@ def in_full(need: str) -> str:
     name, _, version = need.partition(" ")
     if name in PRODUCTS:
         return f"{name} {version or _VERSIONS[name]}"
-    if need in (DATACENTER, CLIENTS, COLLECTOR, GO_NEED) or need in TOOLS:
+    if need in (DATACENTER, CLIENTS, COLLECTOR, GO_NEED, NODE) or need in TOOLS:
         return need
-    known = ", ".join((DATACENTER, CLIENTS, COLLECTOR, GO_NEED, *TOOLS, *PRODUCTS))
+    known = ", ".join((DATACENTER, CLIENTS, COLLECTOR, GO_NEED, NODE, *TOOLS, *PRODUCTS))
     raise ValueError(f"a test needs {need!r}, which tests/support/provision.py cannot get; it can get: {known}")
 
 
@@ -132,6 +134,10 @@ class Provision:
         if need in TOOLS:
             commands, debian = TOOLS[need]
             return [] if _first(commands) else [Package(debian, commands[0], "tests")]
+        if need == NODE:
+            from kubernetes import builds
+
+            return [] if builds.all_here() else lacks_compilers(builds.CHAOS_DAEMON)
         if need in (GO_NEED, CLIENTS, COLLECTOR):
             go = find_go()
             return [] if go is not None and go.usable else [GO]
@@ -159,6 +165,8 @@ class Provision:
     def _get(self, need: str) -> Any:
         if need == DATACENTER:
             return self._datacenter()
+        if need == NODE:
+            return self._node()
         if need in TOOLS:
             return _first(TOOLS[need][0])
         if need == GO_NEED:
@@ -173,6 +181,16 @@ class Provision:
         if not machine.local_runs_possible(found):
             lacking = [f"{one.name}: {one.detail} ({one.fix})" for one in found if one.required and not one.ok]
             raise _CannotError(f"this machine cannot have a datacenter: {'; '.join(lacking)}")
+        return True
+
+    def _node(self) -> bool:
+        """All that is built for it, and its packages: about 25 minutes the first time."""
+        from kubernetes import builds, debian, node
+
+        if why := node.why_not():
+            raise _CannotError(why)
+        debian.unpacked()
+        builds.programs((*builds.NODE, *builds.CHAOS_MESH, *builds.LITMUS), self._say)
         return True
 
     def _built(self, need: str) -> Any:

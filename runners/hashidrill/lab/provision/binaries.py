@@ -73,7 +73,18 @@ def ensure(
     outside the event loop, so that Ctrl-C ends it. A second process that wants the same binary waits for the first.
     Raises BinaryError with all ways tried and why each failed.
     """
-    product = product_named(name)
+    return ensure_product(product_named(name), version, explicit=explicit, progress=progress, with_ui=with_ui)
+
+
+def ensure_product(
+    product: Product,
+    version: str,
+    *,
+    explicit: str | None = None,
+    progress: Progress | None = None,
+    with_ui: bool = False,
+) -> Binary:
+    """`ensure` for a product that is not in `PRODUCTS`, like those of our tests."""
     _check_asked(product, version)
     say = progress or _silent
     attempts: list[Attempt] = []
@@ -86,7 +97,9 @@ def ensure(
             # another process may have stored it while this one waited
             return _from_cache_again(product, version) or _get(product, version, folder, attempts, say)
     except KeyboardInterrupt as stop:
-        stop.add_note(f"{name} {version} was not complete, and is removed; kept: nothing; again: the same command")
+        stop.add_note(
+            f"{product.name} {version} was not complete, and is removed; kept: nothing; again: the same command"
+        )
         raise
     except OSError as error:
         where = error.filename or cache_folder(product.name, version)
@@ -142,7 +155,7 @@ def _check_asked(product: Product, version: str) -> None:
 
 def _local(product: Product, version: str, explicit: str | None, attempts: list[Attempt]) -> Binary | None:
     """Tries the ways that need neither network nor time; adds each failure to `attempts`."""
-    if explicit or explicit_path(product.name):
+    if explicit or os.environ.get(product.variable):
         return _from_explicit(product, version, explicit)
     attempts.append(Attempt("explicit path", f"none was given (YAML, or {product.variable}=/path/to/{product.name})"))
     for way, source in (("PATH", _from_path), ("cache", _from_cache)):
@@ -162,7 +175,7 @@ def _local(product: Product, version: str, explicit: str | None, attempts: list[
 
 def _from_explicit(product: Product, version: str, explicit: str | None) -> Binary:
     """A person named this file, so no other way is tried."""
-    named = explicit or explicit_path(product.name) or ""
+    named = explicit or os.environ.get(product.variable) or ""
     origin = "the YAML" if explicit else product.variable
     path = Path(named).expanduser().absolute()
     if not path.is_file():
@@ -183,7 +196,7 @@ def _from_explicit(product: Product, version: str, explicit: str | None) -> Bina
 
 
 def _from_path(product: Product, version: str) -> Binary | None:
-    found = shutil.which(product.name)
+    found = shutil.which(product.name) if product.says else None  # nothing else tells the version
     if found is None:
         return None
     path = Path(found).absolute()

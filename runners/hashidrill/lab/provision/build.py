@@ -75,15 +75,15 @@ def _go_version(go: Path, *of: str) -> str:
 
 
 def module_folder(product: Product, version: str) -> Path | None:
-    """The wrapper module of this version in the package, if there is one."""
-    folder = _modules() / f"{product.module}-{version}"
+    """The wrapper module of this version, if there is one."""
+    folder = (product.modules or _modules()) / f"{product.module}-{version}"
     return folder if (folder / "go.mod").is_file() else None
 
 
 def buildable_versions(product: Product) -> list[str]:
     """The versions that have a wrapper module."""
     prefix = f"{product.module}-"
-    return sorted(folder.name.removeprefix(prefix) for folder in _modules().glob(f"{prefix}*"))
+    return sorted(folder.name.removeprefix(prefix) for folder in (product.modules or _modules()).glob(f"{prefix}*"))
 
 
 def _modules() -> Path:

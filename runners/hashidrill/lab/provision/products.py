@@ -9,13 +9,10 @@ import os
 import re
 import subprocess
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from hashidrill.core.errors import BinaryError
 from hashidrill.core.protocols.registry import near
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 VERSION_TIMEOUT_S = 20.0
 """`consul version` takes 0.1 s; a machine that is busy building takes longer."""
@@ -55,7 +52,8 @@ TOXIPROXY = Release(
 
 @dataclass(frozen=True)
 class Product:
-    """One binary. `says` finds the version in the output of `NAME version_argument`. Without a `release` it is built.
+    """One binary. `says` finds the version in the output of `NAME version_argument`; without it, the binary reports no
+    version, and its record alone names it. Without a `release` it is built.
 
     `stamp` is the Go variable that the vendor's own release sets to the version, in the form of `stamp_as`; without
     it, toxiproxy reports "git".
@@ -75,6 +73,8 @@ class Product:
     build_time: str = "about 4 minutes"
     tags: str = ""
     """Build tags that leave out what no datacenter needs."""
+    modules: Path | None = None
+    """The folder of its wrapper module NAME-VERSION; None: `modules/` of this package."""
     ui_in_releases_only: bool = False
     """Only the vendor's own binary has a UI, because the module does not contain it."""
 
@@ -255,7 +255,7 @@ def reported_version(product: Product, path: Path) -> str:
     """The version that the binary reports, with pre-release and edition (`1.22.2+ent`). Raises WayError."""
     if product.files:
         return _written_version(product, path)
-    command = [str(path), product.version_argument]
+    command = [str(path), *product.version_argument.split()]
     try:
         run = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=VERSION_TIMEOUT_S, check=False
@@ -290,7 +290,7 @@ def _written_version(product: Product, path: Path) -> str:
 
 def check_version(product: Product, version: str, path: Path) -> None:
     """Raises WayError, with both versions, unless the binary reports exactly the requested one."""
-    found = reported_version(product, path)
+    found = reported_version(product, path) if product.says else version
     if found != version:
         raise WayError(f"{path} is {product.name} {found}, not {version}")
 

@@ -1,0 +1,1 @@
+"""A real node of Kubernetes for tests, with Chaos Mesh and Litmus."""
