@@ -227,11 +227,14 @@ ALERTS = ("alert", "fired", "users", "cleared")
 def alert_rows(recording: Recording) -> list[tuple[str, ...]]:
     """Rows below ALERTS: of each watched alert, when it fired, and whether users noticed the faults before."""
     experiment, rows = _experiment(recording), list[tuple[str, ...]]()
-    for probe, alert in alerts_of(experiment) if experiment else ():
+    watched = list(alerts_of(experiment)) if experiment else []
+    several = len({probe for probe, _ in watched}) > 1
+    for probe, alert in watched:
+        name = f"{probe}: {alert}" if several else alert
         try:
-            rows.append((alert, *_alert(recording, alert_looks(recording, alert, probe))))
+            rows.append((name, *_alert(recording, alert_looks(recording, alert, probe))))
         except _NOT_READ:
-            rows.append((alert, "not watched", "", ""))
+            rows.append((name, "not watched", "", ""))
     return rows
 
 

@@ -47,6 +47,7 @@ def test_each_rule_fires_on_what_it_is_for_and_stays_quiet_otherwise(tested):
         ("unless count(consul_server_isLeader == 1)", "unless count(consul_server_isLeader)", "ConsulNoLeader"),
         ("[2m])) > 1.5", "[2m])) > 0.5", "ConsulLeaderFlaps"),
         ('up{job=~"consul|nomad|vault"} == 0', "up == 0", "AgentUnseen"),
+        ('absent(up{job=~"consul|nomad|vault"})', "absent(up)", "TelemetryBlind"),
         ("vault_core_unsealed == 0 or", "vault_core_unsealed == 1 or", "VaultSealed"),
         (" unless on (instance) vault_core_unsealed", "", "VaultSealed"),
     ],

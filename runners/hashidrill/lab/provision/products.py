@@ -150,10 +150,20 @@ PRODUCTS = {
                 "--version",
                 rf"^{name}, version (\S+)",
                 stamp="github.com/prometheus/common/version.Version",
-                tags="remove_all_sd",  # the clients of clouds are half of the build
+                tags="remove_all_sd,enable_consul_sd",  # the clients of clouds are half of the build
                 build_time="about 5 minutes",
             )
             for name in ("prometheus", "promtool")
+        ),
+        Product(
+            "alertmanager",
+            None,
+            "alertmanager",
+            "github.com/prometheus/alertmanager/cmd/alertmanager",
+            "--version",
+            r"^alertmanager, version (\S+)",
+            stamp="github.com/prometheus/common/version.Version",
+            build_time="about 2 minutes",
         ),
         Product(
             "etcd",
@@ -237,7 +247,13 @@ KUBERNETES_VERSIONS = (
 """A control plane with Chaos Mesh and no nodes, `hashidrill lab up --kubernetes`."""
 
 PROMETHEUS_VERSION = "3.16.0"
-WATCHING_VERSIONS = (("prometheus", PROMETHEUS_VERSION), ("promtool", PROMETHEUS_VERSION))
+ALERTMANAGER_VERSION = "0.31.1"
+"""The last that its Go module builds: later ones embed a UI that is not in the module."""
+WATCHING_VERSIONS = (
+    ("prometheus", PROMETHEUS_VERSION),
+    ("promtool", PROMETHEUS_VERSION),
+    ("alertmanager", ALERTMANAGER_VERSION),
+)
 """For `datacenter.prometheus`, and for tests of its rules."""
 
 AUDITED_VERSIONS = (("consul-template", "0.41.0"),)

@@ -19,14 +19,14 @@ from hashidrill.core.protocols.service import AgentPlace, AgentPlan, BaseService
 from hashidrill.core.units import Duration
 from hashidrill.core.util.folders import shipped
 from hashidrill.core.util.wait import wait_until
-from hashidrill.lab.provision.products import PROMETHEUS_VERSION
+from hashidrill.lab.provision.products import ALERTMANAGER_VERSION, PROMETHEUS_VERSION
 
 if TYPE_CHECKING:
     from hashidrill.core.experiment.checks import Note
     from hashidrill.core.experiment.model import Experiment
 
 PORT = 9090
-HOST = "prometheus-1"
+PAGER, PAGER_PORT = "alertmanager-1", 9093
 RULES = "alerts/rules.yml"
 """The shipped rules, below `experiments/`."""
 _RULES_NAME = "rules.yml"
@@ -52,7 +52,10 @@ _RUNS = frozenset({"server", "client"})
 
 
 class Prometheus(Strict):
-    """A Prometheus on a host of its own, `prometheus-1`, for the alerting rules of a `rules` file."""
+    """A Prometheus on a host of its own, `prometheus-1`, for the alerting rules of a `rules` file.
+
+    With two ways to `find` agents there are two: the second is `prometheus-2`.
+    """
 
     version: str = Field(default=PROMETHEUS_VERSION, pattern=VERSION_PATTERN, description="Prometheus version")
     binary: str | None = Field(default=None, description="Path of a prometheus binary to use instead")
@@ -64,6 +67,16 @@ class Prometheus(Strict):
     )
     every: Duration = Field(
         default=Duration("1s"), ge=1, le=60, description="From one scrape, and evaluation of the rules, to the next"
+    )
+    find: list[Literal["fixed", "consul"]] = Field(
+        default=["fixed"],
+        min_length=1,
+        max_length=2,
+        description="How it finds the agents: `fixed` knows their addresses, `consul` asks a Consul agent for the "
+        "servers'. With both there are two Prometheus, in this order, each with the same rules",
+    )
+    alertmanager: bool = Field(
+        default=False, description=f"Whether alerts go to an Alertmanager, on the host `{PAGER}`, which notifies no one"
     )
 
 
@@ -84,11 +97,18 @@ class PrometheusService(BaseService):
     after: ClassVar[tuple[str, ...]] = tuple(_SCRAPED)
     agent_bytes: ClassVar[int] = 120_000_000
 
+    @property
+    def _finds(self) -> dict[str, str]:
+        """By each host with a Prometheus, how that one finds the agents."""
+        return {f"prometheus-{n}": how for n, how in enumerate(dict.fromkeys(self.spec.find), start=1)}
+
     def places(self) -> Sequence[AgentPlace]:
-        return [AgentPlace(HOST, "monitor")]
+        pager = [AgentPlace(PAGER, "pager")] if self.spec.alertmanager else []
+        return [*pager, *(AgentPlace(host, "monitor") for host in self._finds)]
 
     def binaries(self) -> Sequence[Wanted]:
-        return [Wanted("prometheus", self.spec.version, self.spec.binary)]
+        pager = [Wanted("alertmanager", ALERTMANAGER_VERSION)] if self.spec.alertmanager else []
+        return [Wanted("prometheus", self.spec.version, self.spec.binary), *pager]
 
     def check(self, experiment: Experiment, note: Note) -> None:
         services = experiment.datacenter.services
@@ -96,6 +116,8 @@ class PrometheusService(BaseService):
             rules_file(self.spec.rules)
         except DatacenterError as error:
             note(("datacenter", "prometheus", "rules"), str(error))
+        if "consul" in self.spec.find and set(self.spec.scrape) != {"consul"}:
+            note(("datacenter", "prometheus", "find"), "only Consul's servers are found by `consul`: scrape no others")
         for product in self.spec.scrape:
             if product not in services:
                 note(("datacenter", "prometheus", "scrape"), f"the datacenter has no {product}: add `{product}: {{}}`")
@@ -108,18 +130,34 @@ class PrometheusService(BaseService):
     def agent(self, site: Site) -> AgentPlan:
         """Its configuration, in JSON, which is YAML too. Raises DatacenterError without the rules."""
         every = f"{self.spec.every:g}s"
+        if site.host == PAGER:
+            receiver = "no-one"
+            command = _command(
+                site,
+                "alertmanager",
+                PAGER_PORT,
+                {"config.file": site.config_file, "storage.path": site.data / "alerts", "cluster.listen-address": ""},
+            )
+            config = {"route": {"receiver": receiver}, "receivers": [{"name": receiver}]}
+            return AgentPlan(config, command, f"http://{site.address}:{PAGER_PORT}", "/-/ready")
+        pager = f"{site.addresses[PAGER]}:{PAGER_PORT}" if self.spec.alertmanager else ""
         config = {
             "global": {"scrape_interval": every, "scrape_timeout": every, "evaluation_interval": every},
             "rule_files": [str(site.data / _RULES_NAME)],
-            "scrape_configs": [_job(product, _SCRAPED[product], site) for product in dict.fromkeys(self.spec.scrape)],
+            "scrape_configs": [
+                {
+                    "job_name": product,
+                    "metrics_path": _SCRAPED[product].path,
+                    "params": {"format": ["prometheus"]},
+                    **_TARGETS[self._finds[site.host]](product, site),
+                }
+                for product in dict.fromkeys(self.spec.scrape)
+            ],
+            **({"alerting": {"alertmanagers": [{"static_configs": [{"targets": [pager]}]}]}} if pager else {}),
         }
-        command = [
-            str(site.binaries["prometheus"]),
-            f"--config.file={site.config_file}",
-            f"--storage.tsdb.path={site.data / 'tsdb'}",
-            f"--web.listen-address=0.0.0.0:{PORT}",
-            "--log.level=warn",
-        ]
+        # an alert ends in Alertmanager four of these after its last evaluation: 4 min by default
+        options = {"config.file": site.config_file, "storage.tsdb.path": site.data / "tsdb"}
+        command = _command(site, "prometheus", PORT, options | {"rules.alert.resend-delay": every})
         files = {_RULES_NAME: rules_file(self.spec.rules).read_text(encoding="utf-8")}
         return AgentPlan(config, command, f"http://{site.address}:{PORT}", "/-/ready", files=files)
 
@@ -127,36 +165,63 @@ class PrometheusService(BaseService):
         """Each agent was scraped, and each rule evaluated. Raises WaitTimeoutError with what was missing."""
         import httpx2  # noqa: PLC0415 - see above
 
-        base = f"http://{hosts.host(HOST).address}:{PORT}"
-        async with httpx2.AsyncClient(timeout=_ASKS_WITHIN_S, trust_env=False, base_url=base) as client:
+        async with httpx2.AsyncClient(timeout=_ASKS_WITHIN_S, trust_env=False) as client:
 
             async def ready() -> tuple[bool | None, str]:
                 await agents_run()
-                try:
-                    replies = [(await client.get(f"/api/v1/{what}")).json()["data"] for what in ("targets", "rules")]
-                except (httpx2.HTTPError, OSError, ValueError, KeyError, TypeError) as error:
-                    return None, f"{type(error).__name__}: {error}"
-                lacking = missing(*replies)
+                lacking = list[str]()
+                for host in self._finds:
+                    base = f"http://{hosts.host(host).address}:{PORT}/api/v1"
+                    try:
+                        replies = [
+                            (await client.get(f"{base}/{what}")).json()["data"]
+                            for what in ("targets", "rules", "alertmanagers")
+                        ]
+                        lacking += missing(*replies, pager=self.spec.alertmanager)
+                    except (httpx2.HTTPError, OSError, ValueError, KeyError, TypeError) as error:
+                        lacking.append(f"{host}: {type(error).__name__}: {error}")
                 return (None if lacking else True), "; ".join(lacking)
 
             await wait_until("Prometheus to scrape each agent", ready, within_s=within_s, gap_s=0.2)
 
 
-def _job(product: str, scraped: Scraped, site: Site) -> Mapping[str, Any]:
+def _command(site: Site, name: str, port: int, options: Mapping[str, object]) -> list[str]:
+    every = {**options, "web.listen-address": f"0.0.0.0:{port}", "log.level": "warn"}
+    return [str(site.binaries[name]), *(f"--{option}={value}" for option, value in every.items())]
+
+
+def _known(product: str, site: Site) -> Mapping[str, Any]:
     hosts = [host for host, roles in site.agents.items() if roles.get(product) in _RUNS]
+    port = _SCRAPED[product].port
     return {
-        "job_name": product,
-        "metrics_path": scraped.path,
-        "params": {"format": ["prometheus"]},
-        "static_configs": [
-            {"targets": [f"{site.addresses[host]}:{scraped.port}"], "labels": {"host": host}} for host in hosts
+        "static_configs": [{"targets": [f"{site.addresses[host]}:{port}"], "labels": {"host": host}} for host in hosts]
+    }
+
+
+def _discovered(product: str, site: Site) -> Mapping[str, Any]:
+    """The service's address is that of its RPC, so the port is replaced."""
+    agents = [(of.get(product), host) for host, of in site.agents.items()]
+    asked = next(host for role in ("client", "server") for of, host in agents if of == role)
+    port = _SCRAPED[product].port
+    return {
+        "consul_sd_configs": [{"server": f"{site.addresses[asked]}:{port}", "services": [product]}],
+        "relabel_configs": [
+            {"source_labels": ["__meta_consul_address"], "replacement": f"$1:{port}", "target_label": "__address__"},
+            {"source_labels": ["__meta_consul_node"], "target_label": "host"},
         ],
     }
 
 
-def missing(targets: Mapping[str, Any], rules: Mapping[str, Any]) -> list[str]:
+_TARGETS = {"fixed": _known, "consul": _discovered}
+
+
+def missing(
+    targets: Mapping[str, Any], rules: Mapping[str, Any], pagers: Mapping[str, Any], *, pager: bool
+) -> list[str]:
     """The targets that were not scraped, and the rules that were not evaluated, with Prometheus' own reasons."""
     return [
+        *(["it found no agent"] if not targets["activeTargets"] else []),
+        *(["it found no Alertmanager"] if pager and not pagers["activeAlertmanagers"] else []),
         *(
             f"{one['labels'].get('host')}: {one.get('lastError') or one['health']}"
             for one in targets["activeTargets"]

@@ -296,6 +296,7 @@ def test_an_unknown_binary_lists_near_ones():
         ),
         ("chaos-mesh-definitions", "# chaos-mesh-definitions 0.9.1-0.2026-4741\n---\nkind: x\n", "0.9.1-0.2026-4741"),
         ("vault", "Vault v1.21.0, built 2025-10-21T19:33:32Z\n", "1.21.0"),
+        ("alertmanager", "alertmanager, version 0.31.1 (branch: , revision: unknown)\n", "0.31.1"),
         ("prometheus", "prometheus, version 3.16.0 (branch: , revision: unknown)\n", "3.16.0"),
         ("promtool", "promtool, version 3.16.0 (branch: , revision: unknown)\n", "3.16.0"),
     ],
@@ -385,7 +386,7 @@ def test_a_build_is_pinned_stripped_and_says_its_version(tmp_path):
     )
     assert "-s -w -X k8s.io/component-base/version.gitVersion=v1.34.4" in of_kubernetes
     without_clouds = binaries_build.build_command(GO, PRODUCTS["prometheus"], "3.16.0", tmp_path / "prometheus")
-    assert without_clouds[3:5] == ["-tags", "remove_all_sd"]
+    assert without_clouds[3:5] == ["-tags", "remove_all_sd,enable_consul_sd"]
     assert "-tags" not in of_kubernetes
 
 

@@ -20,19 +20,20 @@ ROLES = {
     "client-1": {"consul": "client", "nomad": "client"},
     "prometheus-1": {"prometheus": "monitor"},
 }
-ADDRESSES = {name: f"10.73.0.{n}" for n, name in enumerate(ROLES, 11)}
+WATCHERS = ("prometheus-2", "alertmanager-1")
+ADDRESSES = {name: f"10.73.0.{n}" for n, name in enumerate((*ROLES, *WATCHERS), 11)}
 RULES = YAML(typ="safe").load(rules_file("alerts/rules.yml"))["groups"]
 EACH = {rule["alert"]: rule for group in RULES for rule in group["rules"]}
 
 
-def plan(**spec):
+def plan(host="prometheus-1", **spec):
     site = Site(
-        "prometheus-1",
+        host,
         "monitor",
         "10.73.0.61",
         Path("/run/p"),
         Path("/run/p.json"),
-        {"prometheus": Path("/bin/prometheus")},
+        {name: Path("/bin", name) for name in ("prometheus", "alertmanager")},
         ADDRESSES,
         agents=ROLES,
     )
@@ -48,6 +49,37 @@ def test_it_scrapes_each_running_agent_by_its_address():
     assert plan(every="2s").config["global"]["evaluation_interval"] == "2s"
 
 
+def test_a_second_one_asks_a_client_agent_of_consul_for_the_servers():
+    service = PrometheusService(Prometheus(find=["fixed", "consul"]))
+    assert [place.host for place in service.places()] == ["prometheus-1", "prometheus-2"]
+    assert "static_configs" in plan(find=["fixed", "consul"]).config["scrape_configs"][0]
+    [found] = plan("prometheus-2", find=["fixed", "consul"]).config["scrape_configs"]
+    assert found["consul_sd_configs"] == [{"server": "10.73.0.13:8500", "services": ["consul"]}]
+    assert "static_configs" not in found
+    assert {one["target_label"]: one.get("replacement") for one in found["relabel_configs"]} == {
+        "__address__": "$1:8500",
+        "host": None,
+    }
+
+
+def test_alerts_go_to_an_alertmanager_on_a_host_of_its_own():
+    service = PrometheusService(Prometheus(alertmanager=True))
+    assert [place.host for place in service.places()] == ["alertmanager-1", "prometheus-1"]
+    assert {one.name for one in service.binaries()} == {"prometheus", "alertmanager"}
+    told = plan(alertmanager=True).config["alerting"]["alertmanagers"]
+    assert told == [{"static_configs": [{"targets": [f"{ADDRESSES['alertmanager-1']}:9093"]}]}]
+    pager = plan("alertmanager-1", alertmanager=True)
+    assert pager.command[0] == "/bin/alertmanager"
+    assert pager.config["receivers"] == [{"name": pager.config["route"]["receiver"]}]
+    assert "alerting" not in plan().config
+
+
+@pytest.mark.lie
+def test_an_alert_that_is_not_sent_again_ends_in_alertmanager_soon():
+    """Four times this later, instead of after 4 min: until then a Prometheus that ended looks like one that is well."""
+    assert "--rules.alert.resend-delay=2s" in plan(every="2s").command
+
+
 def test_it_gets_the_rules_as_a_file_of_its_own(tmp_path):
     mine = tmp_path / "mine.yml"
     mine.write_text("groups: []\n")
@@ -60,6 +92,7 @@ def test_it_gets_the_rules_as_a_file_of_its_own(tmp_path):
 
 
 TARGETS = {"activeTargets": [{"health": "up", "labels": {"host": "consul-1"}}]}
+PAGERS = {"activeAlertmanagers": [{"url": "http://alertmanager-1:9093/api/v2/alerts"}]}
 GROUPS = {"groups": [{"rules": [{"name": "A", "health": "ok"}]}]}
 
 
@@ -78,7 +111,14 @@ def test_it_is_ready_once_all_was_scraped_and_evaluated(targets, groups, lacking
     said, rules = json.loads(json.dumps((TARGETS, GROUPS)))
     said["activeTargets"][0] |= targets
     rules["groups"][0]["rules"][0] |= groups
-    assert missing(said, rules) == lacking
+    assert missing(said, rules, PAGERS, pager=True) == lacking
+
+
+@pytest.mark.lie
+def test_it_is_not_ready_without_a_target_or_without_the_alertmanager_that_it_tells():
+    assert missing({"activeTargets": []}, GROUPS, PAGERS, pager=True) == ["it found no agent"]
+    assert missing(TARGETS, GROUPS, {"activeAlertmanagers": []}, pager=True) == ["it found no Alertmanager"]
+    assert missing(TARGETS, GROUPS, {"activeAlertmanagers": []}, pager=False) == []
 
 
 TEXT = """
@@ -107,6 +147,11 @@ def test_an_experiment_with_all_that_it_needs_loads():
         (SHOWN, "rules: nowhere.yml", "there is no file of rules nowhere.yml"),
         (SHOWN, "scrape: [etcd]", "'consul', 'nomad' or 'vault'"),
         (SHOWN, "every: 100ms", "every"),
+        (
+            f"{SHOWN}, nomad: {{config: {{telemetry: {{prometheus_metrics: true}}}}}}",
+            "scrape: [nomad], find: [consul]",
+            "scrape no others",
+        ),
     ],
 )
 def test_what_an_experiment_lacks_for_it_is_said_before_the_run(consul, prometheus, said):
@@ -120,14 +165,14 @@ def test_what_an_experiment_lacks_for_it_is_said_before_the_run(consul, promethe
 @pytest.mark.parametrize("name", EACH)
 def test_a_rule_says_what_is_wrong_and_what_to_do(name):
     rule = EACH[name]
-    assert rule["labels"]["severity"] in {"page", "warn"}
-    assert len(rule["annotations"]["summary"]) > 20
+    assert rule["labels"]["severity"] in {"page", "warn", *(["none"] if name == "Watchdog" else [])}
+    assert len(rule["annotations"]["summary"]) > 20 or name == "Watchdog"
     assert rule["annotations"]["what_to_do"].endswith(".")
-    assert "for" in rule or "[2m]" in rule["expr"], "one bad sample is no alert"
+    assert name == "Watchdog" or "for" in rule or "[2m]" in rule["expr"], "one bad sample is no alert"
 
 
 def test_every_alert_of_consul_is_in_an_experiment():
     """Where it fires, where it stays quiet, or both."""
     ours = [load_experiment(path) for name, path in experiments().items() if name.startswith("alerts/")]
     judged = {one.params.get("alert") for each in ours for one in each.expect}
-    assert {name for name in EACH if name.startswith("Consul")} | {"AgentUnseen"} == judged - {None}
+    assert {name for name in EACH if name.startswith("Consul")} | {"AgentUnseen", "TelemetryBlind"} == judged - {None}
