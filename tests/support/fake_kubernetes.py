@@ -368,7 +368,13 @@ class FakeKubernetes:
             cluster=Server(server=SERVER), user=User(token="t"), context_name="staging", namespace=namespace
         )
         client = AsyncClient(found, transport=self.transport(), trust_env=False)
-        return Cluster(client, namespace, "staging", SERVER)
+        made = Cluster(client, namespace, "staging", SERVER)
+        made.routed = self.routed
+        return made
+
+    async def routed(self, address, port):
+        """Whether this machine has a route to pods."""
+        return True
 
 
 def labels_in(query):

@@ -34,6 +34,23 @@ async def located(target: AttachTarget, connect: Connect | None = None) -> Attac
 
 
 @asynccontextmanager
+async def reached(
+    target: AttachTarget, tell: Callable[[str], None] = lambda _: None, connect: Connect | None = None
+) -> AsyncIterator[AttachTarget]:
+    """The target whose agents' pods are reachable inside the block: forwarded where `located` found no route to them.
+
+    Raises AttachError.
+    """
+    if not target.kubernetes.get("unrouted"):
+        yield target
+        return
+    from hashidrill.kubernetes import port_forward  # noqa: PLC0415 - see _cluster
+
+    async with port_forward.forwarded(target, connect, tell) as forwarded:
+        yield forwarded
+
+
+@asynccontextmanager
 async def watched(target: AttachTarget, connect: Connect | None = None) -> AsyncIterator[LookAtPods | None]:
     """A function that reads the current addresses of the agents' pods; None if they are not pods. Raises
     AttachError.

@@ -22,6 +22,7 @@ from hashidrill.staging.attach.target import PLACE
 
 with extra("kubernetes", PLACE):
     from lightkube import ApiError, AsyncClient, KubeConfig
+    from lightkube.config.client_adapter import ConnectionParams
     from lightkube.core.exceptions import ConfigError
     from lightkube.generic_resource import create_global_resource, create_namespaced_resource
     from lightkube.models.meta_v1 import Status
@@ -31,6 +32,8 @@ with extra("kubernetes", PLACE):
 T = TypeVar("T")
 ANSWERS_WITHIN_S = 10.0
 """How long one request may take, with logging in."""
+ROUTE_WITHIN_S = 2.0
+"""How long the address of a pod may take to accept a connection."""
 BUSY_WITHIN_S = 15.0
 """How long a request is made again to a server that says HTTP 429: less than one try of a revert takes."""
 _RETRY_AFTER_S = 1.0
@@ -77,6 +80,8 @@ class Cluster:
         """Hears what takes long while it is waited for."""
         self.deleted_s: dict[tuple[str, str], float] = {}
         """When each object's deletion was asked for first; several connections to one server may share it."""
+        self.routed: Callable[[str, int], Awaitable[bool]] = _accepts
+        """Whether a pod's port can be connected to from here, at the pod's own address."""
 
     def since_deletion_s(self, kind: str, name: str) -> float:
         """Seconds since the first request to delete it: repeated tries share one waiting time."""
@@ -85,6 +90,13 @@ class Cluster:
 
     async def aclose(self) -> None:
         await self._client.aclose()
+
+    def streams(self) -> httpx2.AsyncClient:
+        """A client with the same login for connections that last: any number at once."""
+        params = ConnectionParams(httpx2.Timeout(ANSWERS_WITHIN_S), trust_env=False)
+        return httpx2.AsyncClient(
+            **params.httpx_params(self._client.config), limits=httpx2.Limits(max_connections=None)
+        )
 
     def kubectl(self, command: str) -> str:
         """`kubectl --context staging -n consul COMMAND`: what a person may type."""
@@ -221,6 +233,16 @@ class Cluster:
         if status.code == 404 and (status.details is None or status.details.kind in (None, "", "namespaces")):
             return f"{said}; is the namespace {self.namespace} there?"
         return said
+
+
+async def _accepts(address: str, port: int) -> bool:
+    with anyio.move_on_after(ROUTE_WITHIN_S):
+        try:
+            async with await anyio.connect_tcp(address, port):
+                return True
+        except OSError:
+            return False
+    return False
 
 
 def _plain(found: Any) -> dict[str, Any]:

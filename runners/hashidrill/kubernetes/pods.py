@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hashidrill.core.errors import AttachError
 from hashidrill.core.protocols.capabilities import PodSeen
+from hashidrill.core.util.wait import all_at_once
 from hashidrill.kubernetes.client import Cluster, ClusterError, Connect, cluster_of, connected
 from hashidrill.staging.attach.discovery import place_of
 from hashidrill.staging.attach.product import attachables
@@ -58,6 +60,7 @@ def pod_of(pods: Sequence[Mapping[str, Any]], host: str, address: str, *, by_add
 
 
 Pods = list[dict[str, Any]]
+_ROUTES_TRIED = 3
 
 
 async def located(target: AttachTarget, connect: Connect | None = None) -> AttachTarget:
@@ -70,6 +73,7 @@ async def located(target: AttachTarget, connect: Connect | None = None) -> Attac
     if not wanted:
         return target
     found: dict[str, dict[str, dict[str, Any]]] = {}
+    unrouted: dict[str, dict[str, Any]] = {}
     logins = dict(target.logins)
     async with connected(target.kubernetes, connect or cluster_of) as cluster:
         for name, labels in wanted.items():
@@ -81,9 +85,12 @@ async def located(target: AttachTarget, connect: Connect | None = None) -> Attac
             if why:
                 raise AttachError(f"{target.path}: {PODS_PLACE}.{name}: {why}")
             found[name] = {role: {_name(pod): _of(pod) for pod in each} for role, each in pods.items()}
+            every = [pod for each in pods.values() for pod in each]
+            if not logins[name].agents and (why := await _no_route(cluster, logins[name], every)):
+                unrouted[name] = {"why": why, **_to_forward(logins[name], pods["server"], every)}
             if not logins[name].address:
                 logins[name] = _at_pod(logins[name], pods["server"])
-    return replace(target, logins=logins, kubernetes={**target.kubernetes, "found": found})
+    return replace(target, logins=logins, kubernetes={**target.kubernetes, "found": found, "unrouted": unrouted})
 
 
 @asynccontextmanager
@@ -143,25 +150,57 @@ def _of(pod: Mapping[str, Any]) -> dict[str, Any]:
     return {"address": _address(pod), "ready": ready, "phase": phase}
 
 
-def _at_pod(login: Login, pods: Pods) -> Login:
-    """At the pod of the active one where a label says which it is, else at one that is ready.
+async def _no_route(cluster: Cluster, login: Login, pods: Pods) -> str:
+    """Why the pods are not asked at their own addresses; "" if one of them accepts a connection there."""
+    asked = [(_address(pod), _api(login, pod)[1]) for pod in sorted(pods, key=lambda pod: not seen(pod).ready)]
+    asked = [one for one in asked if one[0]][:_ROUTES_TRIED]
+    accepted: list[bool] = []
 
-    The port is that which the chart names `http` or `https`: of both, `https` where the file says something about TLS.
-    """
+    async def ask(address: str, port: int) -> None:
+        accepted.append(await cluster.routed(address, port))
+
+    await all_at_once(partial(ask, *one) for one in asked)
+    return "" if any(accepted) else f"no route from here to {', '.join(f'{host}:{port}' for host, port in asked)}"
+
+
+def _to_forward(login: Login, servers: Pods, every: Pods) -> dict[str, Any]:
+    """What hashidrill.kubernetes.port_forward needs, as plain data: the pod to begin with, and each pod's port."""
+    first = _first(login, servers)
+    return {
+        "first": _name(first),
+        "scheme": _api(login, first)[0],
+        "ports": {_name(pod): _api(login, pod)[1] for pod in every},
+        "addresses": {_name(pod): _address(pod) for pod in every if _address(pod)},
+    }
+
+
+def _at_pod(login: Login, pods: Pods) -> Login:
+    pod = _first(login, pods)
+    scheme, port = _api(login, pod)
+    address = _address(pod)
+    bracketed = f"[{address}]" if ":" in address else address
+    return replace(login, address=f"{scheme}://{bracketed}:{port}")
+
+
+def _first(login: Login, pods: Pods) -> dict[str, Any]:
+    """The pod of the active one where a label says which it is, else one that is ready."""
     product = attachables([login.service])[login.service]
 
     def rank(pod: Mapping[str, Any]) -> tuple[bool, bool, str]:
         leads = product.leads.items() <= (pod["metadata"].get("labels") or {}).items()
         return not seen(pod).ready, not leads, _name(pod)
 
-    pod = min((each for each in pods if _address(each)), key=rank)
+    return min((each for each in pods if _address(each)), key=rank)
+
+
+def _api(login: Login, pod: Mapping[str, Any]) -> tuple[str, int]:
+    """(scheme, port) of the port that the chart names `http` or `https`: of both, `https` if the file says of TLS."""
     ports = {
-        one.get("name"): one["containerPort"]
+        one.get("name"): int(one["containerPort"])
         for container in (pod.get("spec") or {}).get("containers") or ()
         for one in container.get("ports") or ()
     }
-    tls, address = login.tls, _address(pod)
+    tls = login.tls
     secure = any((tls.ca_file, tls.ca_path, tls.cert_file, tls.server_name)) or not tls.verify
     scheme = "https" if secure or ("https" in ports and "http" not in ports) else "http"
-    bracketed = f"[{address}]" if ":" in address else address
-    return replace(login, address=f"{scheme}://{bracketed}:{ports.get(scheme, product.port)}")
+    return scheme, ports.get(scheme, attachables([login.service])[login.service].port)

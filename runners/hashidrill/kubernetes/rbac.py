@@ -10,6 +10,13 @@ SERVICE = "kubernetes"
 _NAME = "hashidrill"
 _OF_THE_CLUSTER = {"nodes"}
 """What is in no namespace."""
+OF_PODS = (
+    Right(SERVICE, "pods", access="list"),
+    # a WebSocket is a GET; Kubernetes 1.35 also wants `create` (AuthorizePodWebsocketUpgradeCreatePermission)
+    Right(SERVICE, "pods/portforward", access="create"),
+    Right(SERVICE, "pods/portforward", access="get"),
+)
+"""To find the pods of agents, and to reach those to which this machine has no route."""
 
 
 def policy(rights: Iterable[Right], why: Mapping[Right, str]) -> str:

@@ -20,13 +20,15 @@ from hashidrill.core.protocols.service import HasAcls
 from hashidrill.faces.cli.common import Json, examples, print_json, print_text
 from hashidrill.kubernetes import rbac
 from hashidrill.staging.attach.plan import sets_back
-from hashidrill.staging.attach.target import written_in
+from hashidrill.staging.attach.target import KUBERNETES, PODS_PLACE, written_in
 from hashidrill.staging.carriers.settings import carrier_rights, carriers_of
 from hashidrill.staging.generators.settings import engine_rights, worker_count
 from hashidrill.staging.interlocks.settings import InterlockSettings, interlock_rights, settings_of
 
 if TYPE_CHECKING:
     from hashidrill.core.protocols.rights import Right
+
+_OF_PODS = "finding pods, and forwards to those without a route"
 
 
 def register(app: typer.Typer) -> None:
@@ -61,6 +63,8 @@ def acl(
         raise UsageError(f"there is no policy language for {product!r}: {near(product, policies)}")
     resolved = [resolve(find_experiment(name)) for name in experiments]
     guards = _beside(attach, sets_back=any(sets_back(each.experiment) for each in resolved))
+    if any(each.experiment.datacenter.stands == PODS_PLACE for each in resolved):
+        guards = {**guards, _OF_PODS: rbac.OF_PODS}
     needed = together(rights_of(each.experiment, guards) for each in resolved)
     mine = of_service(product, needed)
     text = policies[product](mine, reasons(needed))
@@ -83,6 +87,8 @@ def _beside(attach: Path | None, *, sets_back: bool) -> Mapping[str, Sequence[Ri
         return {"interlocks": interlock_rights(InterlockSettings(), sets_back=sets_back)}
     said = written_in(attach)
     guards = {"interlocks": interlock_rights(settings_of(said.interlocks, str(attach)), sets_back=sets_back)}
+    if KUBERNETES in said.datacenter:
+        guards[_OF_PODS] = rbac.OF_PODS
     written = (said.datacenter.get("nomad") or {}).get("namespace")
     namespace = written or os.environ.get("NOMAD_NAMESPACE") or "default"
     if worker_count(said.engine, str(attach)):

@@ -18,7 +18,7 @@ from hashidrill.core.hypothesis.files import unrun
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import NotByAddress
 from hashidrill.faces.cli.common import print_json, print_line
-from hashidrill.kubernetes.attach_capabilities import located, look
+from hashidrill.kubernetes.attach_capabilities import located, look, reached
 from hashidrill.staging.attach.datacenter import attach, described
 from hashidrill.staging.attach.discovery import troubles, unanswered
 from hashidrill.staging.attach.target import read_target
@@ -73,7 +73,7 @@ def report(path: Path, *, json: bool) -> int:
 async def _look(target: AttachTarget) -> tuple[AttachTarget, Estate, dict[str, str], Offers]:
     target = await located(target)
     async with AsyncExitStack() as stack:
-        estate, wires = await attach(target, stack)
+        estate, wires = await attach(await stack.enter_async_context(reached(target)), stack)
         return target, estate, await unanswered(estate, wires), await look(target, estate)
 
 

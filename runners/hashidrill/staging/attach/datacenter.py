@@ -68,9 +68,11 @@ class AttachedHost(Capable):
         self.parts |= carried
 
     def move(self, address: str) -> None:
-        """Sets a new address. A URL in the target's file stays."""
+        """Sets a new address. A URL in the target's file stays, and one that is forwarded to the pod's name."""
         self.address = address
         for service, old in self.urls.items():
+            if old in self._logins[service].forwards.values():
+                continue
             self.urls[service] = new = self._logins[service].url_of(self.name, address)
             if service in self._wires:
                 self._wires[service].move(old, new)
@@ -253,11 +255,13 @@ class AttachedDatacenter(HostSelection):
         if self._pods is not None and (pods := pods_of(self.target, self.estate)):
             await followed(self._pods, pods, Addresses(list(self.hosts.values())), self._move, tell)
 
-    def _move(self, name: str, address: str) -> None:
+    def _move(self, name: str, address: str) -> bool:
         host = self.hosts[name]
         self._former[host.address] = host
         self._former.pop(address, None)
+        before = dict(host.urls)
         host.move(address)
+        return bool(host.urls != before)
 
     def probes(self) -> Sequence[Probe]:
         """The probes of the products."""

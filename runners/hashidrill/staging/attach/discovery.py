@@ -164,7 +164,8 @@ def merged(target: AttachTarget, found: Mapping[str, Found]) -> Estate:
             host = host or FoundHost(node.name, node.address)
             names[service][node.name] = host.name
             login = target.logins[service]
-            url = login.agents.get(node.name) or node.url or login.url_of(node.name, node.address)
+            said = login.said_url_of(node.name, node.address)
+            url = said or node.url or login.url_of(node.name, node.address)
             hosts[host.name] = FoundHost(
                 host.name,
                 host.address,
@@ -173,6 +174,7 @@ def merged(target: AttachTarget, found: Mapping[str, Found]) -> Estate:
                 {**host.meta, **{f"{service}.{key}": value for key, value in node.meta.items()}},
             )
     _check_named(target, names)
+    forwarded = {s: one for s, one in target.kubernetes.get("unrouted", {}).items() if target.logins[s].forwards}
     return Estate(
         target.name,
         hosts,
@@ -181,7 +183,10 @@ def merged(target: AttachTarget, found: Mapping[str, Found]) -> Estate:
         voters={s: tuple(names[s][v] for v in one.voters if v in names[s]) for s, one in found.items()},
         datacenters={service: one.datacenter for service, one in found.items()},
         specs={service: dict(attachables([service])[service].spec(one)) for service, one in found.items()},
-        notes=tuple(f"{service}: {note}" for service, one in found.items() for note in one.notes),
+        notes=(
+            *(f"{service}: {note}" for service, one in found.items() for note in one.notes),
+            *(f"{service}: forwarded through the API server: {one['why']}" for service, one in forwarded.items()),
+        ),
     )
 
 
@@ -280,12 +285,15 @@ async def followed(
     look: LookAtPods,
     pods: Mapping[str, str],
     addresses: Mapping[str, str],
-    move: Callable[[str, str], None],
+    move: Callable[[str, str], bool],
     tell: Callable[[str], None],
     *,
     every_s: float = _EVERY_S,
 ) -> None:
-    """Repeats until cancelled. `pods`: by host; `addresses`: by host, read again each time; `move`: (host, address)."""
+    """Repeats until cancelled. `pods`: by host; `addresses`: by host, read again each time.
+
+    `move`: (host, address) -> whether it is asked there from now on, and not through a forward that follows its name.
+    """
     missed: dict[str, float] = {}
     told: set[str] = set()
     while True:
@@ -303,11 +311,10 @@ async def followed(
                     continue
                 missed.pop(host, None)
                 if there[pod] != (before := addresses[host]):
-                    move(host, there[pod])
-                    tell(
-                        f"{host}: pod {pod} came back at {there[pod]} (before: {before}), and is asked there from now"
-                        " on; loads that were given its own address are not moved"
-                    )
+                    asked_there = move(host, there[pod])
+                    then = "and is asked there from now on; loads that were given its own address are not moved"
+                    then = then if asked_there else "and the forward to it, also that of loads, leads there"
+                    tell(f"{host}: pod {pod} came back at {there[pod]} (before: {before}), {then}")
         await anyio.sleep(every_s)
 
 

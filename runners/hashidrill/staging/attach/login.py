@@ -54,14 +54,26 @@ class Login:
     """The URL of an agent's API by host, if it is not the host's address with the port of `address`."""
     said: str = ""
     """The selected namespace, partition or region, for messages."""
+    forwards: Mapping[str, str] = field(default_factory=dict)
+    """The local URL that leads to an agent's pod, by the pod's name and by its address, where pods are forwarded."""
+    of_agents: str = ""
+    """A URL with the scheme and the port of agents' own APIs, if not those of `address`."""
 
     def url_of(self, host: str, address: str) -> str:
         """The URL of the agent on that host, which has this address."""
-        if host in self.agents:
-            return self.agents[host]
-        parts = urlsplit(self.address)
+        if said := self.said_url_of(host, address):
+            return said
+        parts = urlsplit(self.of_agents or self.address)
         bracketed = f"[{address}]" if ":" in address else address
         return f"{parts.scheme}://{bracketed}" + (f":{parts.port}" if parts.port else "")
+
+    def said_url_of(self, host: str, address: str) -> str:
+        """The URL that the file, or a forward to the pod, has for that agent; "" for none.
+
+        An address may be the name of a pod: `vault-0.vault-internal`.
+        """
+        of_pod = self.forwards.get(address) or self.forwards.get(address.partition(".")[0], "")
+        return self.agents.get(host, of_pod)
 
     def entrance(self) -> dict[str, Any]:
         """The loads' credentials as plain data with the token in it (hashidrill.core.loads.http_client)."""

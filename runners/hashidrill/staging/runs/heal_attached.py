@@ -79,6 +79,7 @@ async def heal_attached(
     known = {run: whose(run) for run in runs}
     ours = {run: one for run, one in known.items() if isinstance(one, OurRun)}
     async with AsyncExitStack() as stack:
+        target = await stack.enter_async_context(in_kubernetes().reached(target, tell))
         estate, wires = await look(target, stack)
         theirs = {run: _asked(run, why, target, estate, confirm) for run, why in known.items() if isinstance(why, str)}
         estate = with_lost(estate, target, ours, tell)

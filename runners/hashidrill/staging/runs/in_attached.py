@@ -69,10 +69,11 @@ async def run_given(
     fleet = fleet_of(target.engine, target.logins, target.path)
     events = Bus(to_runner)
     async with cancelled_when_told(spec.get("lifeline")), AsyncExitStack() as stack:
+        say = Teller(events, redactor)
+        target = await stack.enter_async_context(in_kubernetes().reached(target, say))
         found, wires = await look(target, stack)
         check_same(expected, found)
         plan = plan_of(experiment, target, found, run_id=run_id)
-        say = Teller(events, redactor)
         held = await stack.enter_async_context(
             interlocks(target, found, wires).hold(plan, say, recording, received_key(spec))
         )

@@ -76,7 +76,12 @@ class Attached:
         check_no_variants(document, path)
         if told := troubles(self.target, self.estate):
             raise AttachError("\n".join(f"{self.target.path}: {text}" for text in told))
-        fleet_of(self.target.engine, self.target.logins, self.target.path)
+        unrouted = self.target.kubernetes.get("unrouted")
+        if fleet_of(self.target.engine, self.target.logins, self.target.path) is not None and unrouted:
+            raise AttachError(
+                f"{self.target.path}: engine.nomad: pods of {', '.join(unrouted)} are forwarded to this machine alone,"
+                " and its workers run elsewhere: leave `engine` out, or run hashidrill where pods are routed to"
+            )
         check_possible(document, self.target, self.estate, path=path, offers=self.offers)
         return attached_to(document, self.estate.as_datacenter(), name=self.target.name, path=path)
 
@@ -102,7 +107,7 @@ class Attached:
 async def _looked(target: AttachTarget) -> tuple[AttachTarget, Estate, Offers]:
     target = await in_kubernetes().located(target)
     async with AsyncExitStack() as stack:
-        estate = (await attach(target, stack))[0]
+        estate = (await attach(await stack.enter_async_context(in_kubernetes().reached(target)), stack))[0]
     return target, estate, await in_kubernetes().look(target, estate)
 
 
@@ -157,7 +162,7 @@ def run_attached(
 async def _allowed(plan: Plan) -> None:
     """Raises InterlockError; AttachError if it has vanished, or has no room for the workers of its `engine`."""
     async with AsyncExitStack() as stack:
-        estate, wires = await attach(plan.target, stack)
+        estate, wires = await attach(await stack.enter_async_context(in_kubernetes().reached(plan.target)), stack)
         await open_interlocks(plan.target, estate, wires).check(plan)
         await _check_workers(plan.target, wires)
 

@@ -90,3 +90,16 @@ def test_kubernetes_is_a_product_of_faults_of_chaos_mesh(tmp_path):
     assert "# for chaos_mesh.pod_failure" in said
     assert "resources: [podchaos]\n    verbs: [create, delete, get, list]" in said
     assert "no rights in kubernetes are needed" in acl("kubernetes", "raft/slow-leader-disk").stderr
+
+
+def test_agents_in_pods_need_the_right_to_forward_and_others_do_not(tmp_path):
+    said = acl("kubernetes", "kubernetes/consul-leader-pod-killed").stdout
+    assert "    resources: [pods/portforward]\n    verbs: [create, get]\n" in said
+    assert "# for finding pods, and forwards to those without a route" in said
+    path = tmp_path / "staging.yaml"
+    path.write_text(
+        ATTACH.replace("{consul: {token_file: not-made-yet.token}, nomad: {namespace: drills}}", "{consul: {}}")
+    )
+    assert "portforward" not in acl("kubernetes", "raft/slow-leader-disk", "--attach", str(path)).stdout
+    path.write_text(path.read_text().replace("{consul: {}}", "{kubernetes: {context: a, namespace: b, consul: {}}}"))
+    assert "portforward" in acl("kubernetes", "raft/slow-leader-disk", "--attach", str(path)).stdout
