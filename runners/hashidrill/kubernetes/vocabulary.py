@@ -55,6 +55,12 @@ LITMUS = System("Litmus", "litmuschaos.io", "v1alpha1", closed=True)
 """Its definition of a ChaosEngine keeps fields that it does not know, and its operator reads none of them."""
 ENGINE, EXPERIMENT, RESULT = "ChaosEngine", "ChaosExperiment", "ChaosResult"
 
+BY_LABEL = {
+    "pod-network-partition": "every pod with the label of the engine, and without one every pod of the namespace",
+    "pod-autoscaler": "every workload with the label of the engine",
+}
+"""The experiments that ignore TARGET_PODS, and whom they hit: litmus-go reads only the label of `appinfo` there."""
+
 
 def one(experiment: str, env: Mapping[str, str]) -> dict[str, Any]:
     """One experiment of an engine. Every value of an environment is a text."""

@@ -139,7 +139,8 @@ def test_theirs_becomes_an_experiment_that_validates(text, steps):
 
 def test_labels_of_vaults_chart_say_who_is_active():
     labels = {"app.kubernetes.io/name": "vault", "component": "server", "vault-active": "true"}
-    text = chaos("PodChaos", action="container-kill", mode="all", selector={"labelSelectors": labels})
+    whom = {"mode": "all", "selector": {"labelSelectors": labels}}
+    text = chaos("PodChaos", action="container-kill", containerNames=["vault"], **whom)
     found, _ = loaded(text)
     assert found.method[0].on == "vault:active"
     assert "secrets" in found.load
@@ -371,6 +372,36 @@ def test_an_engine_has_texts_alone_in_its_environment_and_says_what_it_loses():
     assert method(as_yaml(made))[0][:3] == ("network.loss", "consul:servers", {"percent": "30%", "from": "all"})
 
 
+@pytest.mark.lie
+@pytest.mark.parametrize(
+    ("way", "said"),
+    [("out", ""), ("in", "direction in: it loses what the pod sends"), ("both", "direction both: what others send")],
+)
+def test_a_partition_for_litmus_is_a_loss_of_everything_and_no_policy_that_hits_nothing(way, said):
+    """pod-network-partition reads one label. With the two of the charts it selects no pod, and ends in Pass."""
+    step = f'- {{fault: network.partition, on: "consul:servers", with: {{from: all, direction: {way}}}, for: 20s}}\n'
+    made, lost = to_litmus.engine("all", ours(step).faults, "consul")
+    [one] = made["spec"]["experiments"]
+    assert one["name"] == "pod-network-loss"
+    assert {"name": "NETWORK_PACKET_LOSS_PERCENTAGE", "value": "100"} in one["spec"]["components"]["env"]
+    assert said in " | ".join(lost)
+    back = {"from": "all", "direction": "out"}
+    assert method(as_yaml(made))[0][:3] == ("network.partition", "consul:servers", back)
+
+
+def test_what_repeats_is_written_out_without_anchors():
+    made = imported("theirs.yaml", engine("pod-delete"))
+    assert "&id" not in made.text
+    assert made.text.count("signal: KILL") == 3
+
+
+def test_a_chaos_experiment_whose_values_come_from_a_secret_is_not_read_for_another_engine():
+    env = [{"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": "x", "key": "y"}}}, {"name": "A", "value": "1"}]
+    other = {"kind": "ChaosExperiment", "apiVersion": "litmuschaos.io/v1alpha1", "metadata": {"name": "vm-poweroff"}}
+    text = as_yaml({**other, "spec": {"definition": {"env": [*env, env[1]]}}})
+    assert len(method(f"{text}---\n{engine('pod-delete')}")) == 3
+
+
 def test_faults_of_litmus_are_written_as_they_are_asked_for_and_no_others():
     steps = (
         '- {fault: litmus.pod_http_status_code, on: "consul:servers", with: {code: 503}, for: 20s}\n'
@@ -437,7 +468,7 @@ def test_the_commands_print_and_say_on_standard_error_what_is_lost(tmp_path):
     theirs.write_text(chaos("PodChaos", action="pod-kill", **POD))
     said = called("convert", "import", str(theirs), "-o", str(there))
     assert said.exit_code == 0, said.output
-    assert "lost: spec.action: pod-kill keeps no disk" in said.stderr
+    assert "lost: spec.action: after pod-kill, only volumes outlive the pod" in said.stderr
     again = called("convert", "import", str(theirs), "-o", str(there))
     assert isinstance(again.exception, UsageError)
     assert "already exists" in str(again.exception)
@@ -451,7 +482,7 @@ def test_a_file_comes_from_standard_input_too(tmp_path):
     theirs = chaos("PodChaos", action="pod-kill", **POD)
     said = CliRunner().invoke(app, ["convert", "import", "-"], input=theirs)
     assert YAML(typ="safe").load(said.stdout)["kind"] == "Experiment"
-    assert "lost: spec.action: pod-kill keeps no disk" in said.stderr
+    assert "lost: spec.action: after pod-kill, only volumes outlive the pod" in said.stderr
     error = CliRunner().invoke(app, ["convert", "import", "-"], input=b"\xff\xfe").exception
     assert "standard input: cannot be read: it is no text" in str(error)
 

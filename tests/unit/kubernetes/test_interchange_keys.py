@@ -174,9 +174,9 @@ ALONE = {
     ),
     "litmus-fill": engine("disk-fill", FILL_PERCENTAGE="75", DATA_BLOCK_SIZE="256"),
     "litmus-latency": engine("pod-network-latency", NETWORK_LATENCY="200", JITTER="20", NETWORK_INTERFACE="eth0"),
-    "litmus-partition": engine("pod-network-partition", POLICY_TYPES="all", TOTAL_CHAOS_DURATION="20"),
 }
 WITH_HELP = {
+    "litmus-partition": engine("pod-network-partition", POLICY_TYPES="all", TOTAL_CHAOS_DURATION="20"),
     "pod-failure": chaos(
         "PodChaos",
         action="pod-failure",
@@ -441,6 +441,13 @@ def paused():
     return documents
 
 
+DEFAULTS = ALONE["pod-delete"][:1]
+OTHERWISE = [
+    {
+        **DEFAULTS[0],
+        "spec": {"definition": {"env": [{"name": "FORCE", "value": "true"}, {"name": "FORCE", "value": "false"}]}},
+    }
+]
 PARTITION = {"action": "partition", "duration": "9s", **SERVERS}
 OTHER_FAULTS = [
     (
@@ -493,8 +500,10 @@ OTHER_FAULTS = [
         "spec.network-partition.direction: '' cannot be translated",
     ),
     (engine("pod-network-loss", DESTINATION_IPS="10.0.0.9"), (), "env.DESTINATION_IPS: '10.0.0.9'"),
-    (engine("pod-network-partition", POLICY_TYPES="ingress"), (), "env.POLICY_TYPES: 'ingress'"),
-    (engine("pod-network-partition", PORTS="8300"), (), "env.PORTS: '8300'"),
+    (engine("pod-network-partition"), (), "name: of several labels it reads none, and one label says no role"),
+    (engine("pod-network-partition", POLICY_TYPES="ingress"), ON, "env.POLICY_TYPES: 'ingress'"),
+    (engine("pod-network-partition", PORTS="8300"), ON, "env.PORTS: '8300'"),
+    (engine("pod-network-partition", POD_SELECTOR="app=x"), ON, "POD_SELECTOR: 'app=x': its NetworkPolicy lets these"),
     (engine("container-kill", SIGNAL="SIGSTOP"), (), "env.SIGNAL: 'SIGSTOP'"),
     (engine("container-kill", TARGET_CONTAINER="envoy"), (), "env.TARGET_CONTAINER: 'envoy' is another program"),
     (engine("pod-delete", SIGNAL="SIGTERM"), (), "env.SIGNAL: hashidrill does not read this here"),
@@ -505,8 +514,18 @@ OTHER_FAULTS = [
     (engine("pod-delete", spec={"appinfo": {"applabel": "app!=consul"}}), (), "spec.appinfo.applabel: 'app!=consul'"),
     (engine("pod-delete", spec={"selectors": {"pods": [{"names": "a"}]}}), (), "spec.selectors.pods: "),
     (engine("pod-cpu-hog"), (), "like pod-cpu-hog; cpu.throttle is the nearest; .*litmus.pod_cpu_hog runs it"),
-    (engine("spring-boot-latency"), (), "litmus.experiment runs it"),
-    (engine("ec2-stop-by-id"), (), "hashidrill has no fault like ec2-stop-by-id"),
+    (engine("pod-dns-error"), (), "litmus.experiment runs it"),
+    (engine("pod-autoscaler"), (), "it hits every workload with the label of the engine, and a fault hits one agent"),
+    (engine("node-taint"), (), "it hits a node with all that runs there"),
+    (engine("spring-boot-latency"), (), "no agent of Consul, Nomad or Vault runs in a JVM"),
+    (engine("ec2-stop-by-id"), (), "it stops machines or volumes of a cloud provider"),
+    (engine("k6-loadgen"), (), "hashidrill has no fault like k6-loadgen"),
+    (chaos("HTTPChaos", patch={}, replace={"code": 404}, **SERVERS), (), "like HTTPChaos; .* chaos_mesh.resource"),
+    (chaos("HTTPChaos", abort=True, **SERVERS), (), "like HTTPChaos; .* chaos_mesh.http.abort and"),
+    (chaos("PodChaos", action="container-kill", **SERVERS), ON, "spec.containerNames: it is missing"),
+    (DEFAULTS, (), "ChaosExperiment .*: it has defaults; put the ChaosEngine that names it into the same file"),
+    ([{"apiVersion": "argoproj.io/v1alpha1", "kind": "CronWorkflow"}], (), "import each ChaosEngine of its templates"),
+    ([*OTHERWISE, *engine("pod-delete")], (), "definition.env[1].name: 'FORCE' is there twice, with two values"),
     (
         chaos(
             "PodChaos",

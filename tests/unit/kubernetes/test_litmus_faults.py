@@ -251,6 +251,12 @@ def test_answers_that_are_so_already_are_refused():
         ("litmus.pod_http_modify_body", {"body": 'a"; rm -rf /'}, "pattern"),
         ("litmus.pod_http_modify_header", {"header": "X Y", "value": "1"}, "pattern"),
         ("litmus.experiment", {"experiment": "node-drain", "effect": "silent"}, "hits a node with all that runs there"),
+        (
+            "litmus.experiment",
+            {"experiment": "pod-network-partition", "effect": "silent"},
+            "hits every pod with the label of the engine, and without one every pod of the namespace",
+        ),
+        ("litmus.experiment", {"experiment": "pod-autoscaler", "effect": "replaced"}, "hits every workload"),
         ("litmus.experiment", {"experiment": "x", "env": {"TARGET_PODS": "a"}, "effect": "silent"}, "`on` says whom"),
         (
             "litmus.experiment",

@@ -265,8 +265,8 @@ class Reading:
     steps: list[Step] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     documents: list[Document] = field(default_factory=list)
-    defaults: dict[str, dict[str, str]] = field(default_factory=dict)
-    """The environments of the file's ChaosExperiments, by their names."""
+    defaults: dict[str, Document] = field(default_factory=dict)
+    """The definitions of the file's ChaosExperiments, by their names."""
     title: str = ""
     why: str = ""
     tags: list[str] = field(default_factory=lambda: ["imported"])
@@ -327,5 +327,6 @@ def name_of(written: str) -> str:
 def as_yaml(data: Any) -> str:
     yaml, out = YAML(), io.StringIO()
     yaml.default_flow_style, yaml.width = False, 120
+    yaml.representer.ignore_aliases = lambda _: True
     yaml.dump(data, out)
     return out.getvalue()

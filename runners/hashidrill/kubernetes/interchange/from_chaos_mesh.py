@@ -87,7 +87,9 @@ def _fault(kind: str, spec: Document, reading: Reading, at_s: float, ends_s: flo
     reader = _READERS.get(kind)
     if reader is None:
         stress = "cpu.throttle is the nearest; " if spec.part("stressors").has("cpu") else ""
-        raise UnsupportedError(f"{spec.at}: no fault on hosts is like {kind}; {stress}{_OTHERS.get(kind, _NO_EQUAL)}")
+        rewrites = kind == "HTTPChaos" and (spec.has("patch") or spec.has("replace"))
+        why = _NO_EQUAL if rewrites else _OTHERS.get(kind, _NO_EQUAL)
+        raise UnsupportedError(f"{spec.at}: no fault on hosts is like {kind}; {stress}{why}")
     spec.refuse("hashidrill does not reach other clusters", "remoteCluster")
     _once(spec.part("scheduler"))  # of Chaos Mesh 1
     on = _machine(spec, reading) if kind == "PhysicalMachineChaos" else on_of(spec, reading)
@@ -116,6 +118,8 @@ def _machine(spec: Document, reading: Reading) -> str:
 
 def _pod(spec: Document, reading: Reading, on: str) -> tuple[Faults, bool]:
     action, signal = spec.choice("action", ("pod-kill", "pod-failure", "container-kill")), "KILL"
+    if action == "container-kill" and not spec.has("containerNames"):
+        raise spec.wrong("containerNames", "it is missing, and Chaos Mesh asks for it")
     if action == "container-kill":
         own_container(spec, "containerNames", on)
     spec.lose(f"{action} takes all containers of a pod", "containerNames")
@@ -124,7 +128,8 @@ def _pod(spec: Document, reading: Reading, on: str) -> tuple[Faults, bool]:
     if action == "pod-kill" and spec.whole("gracePeriod"):
         signal = "TERM"
         spec.lose("seconds until the pod is killed; an agent that does not stop has 15 s", "gracePeriod")
-    reading.lose(f"{spec.place('action')}: {action} keeps no disk of the pod; here the agent starts again on its data")
+    kept = "the container's own files are new" if action == "container-kill" else "only volumes outlive the pod"
+    reading.lose(f"{spec.place('action')}: after {action}, {kept}; here the agent starts again on its data")
     return [("process.restart", {"signal": signal})], True
 
 
@@ -265,9 +270,10 @@ _NO_EQUAL = (
 _MACHINES = (
     "on an existing datacenter, a chaosd runs chaos_mesh.physical.process, disk_fill, cpu, partition and bandwidth"
 )
+NO_JVM = "no agent of Consul, Nomad or Vault runs in a JVM"
 CLOUD_ONLY = "it stops machines or volumes of a cloud provider, and hashidrill touches none"
 _OTHERS = {
-    "JVMChaos": "no agent of Consul, Nomad or Vault runs in a JVM",
+    "JVMChaos": NO_JVM,
     "BlockChaos": f"disk.latency is the nearest; {_NO_EQUAL}",
     "TimeChaos": "on an existing datacenter with Chaos Mesh, chaos_mesh.time does it",
     "HTTPChaos": "on an existing datacenter with Chaos Mesh, chaos_mesh.http.abort and chaos_mesh.http.delay do it",

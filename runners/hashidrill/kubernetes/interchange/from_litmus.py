@@ -17,7 +17,7 @@ from hashidrill.kubernetes.interchange.document import (
     delay_of,
     loss_of,
 )
-from hashidrill.kubernetes.interchange.from_chaos_mesh import rate_of
+from hashidrill.kubernetes.interchange.from_chaos_mesh import CLOUD_ONLY, NO_JVM, rate_of
 from hashidrill.kubernetes.interchange.label_selectors import (
     SAY_FROM,
     SAY_ON,
@@ -28,6 +28,7 @@ from hashidrill.kubernetes.interchange.label_selectors import (
     names_none,
     own_container,
 )
+from hashidrill.kubernetes.vocabulary import BY_LABEL
 
 _RUNS = "this is how Litmus runs it"
 _KEPT = (
@@ -72,6 +73,15 @@ _OF_RUNNERS = (
 _DEFAULTS = {"pod-delete": (15.0, 5.0), "container-kill": (20.0, 10.0)}
 _DEFAULT_S = 60.0
 """TOTAL_CHAOS_DURATION and CHAOS_INTERVAL as litmuschaos/chaos-charts has them, where an engine does not say them."""
+_NODE = "it hits a node with all that runs there, and a fault hits one agent"
+_REASONS = {
+    "node-drain": "on an existing datacenter with Litmus, litmus.node_drain runs it",
+    **dict.fromkeys(("node-", "docker-service-kill", "kubelet-service-kill"), _NODE),
+    **dict.fromkeys(("aws-", "azure-", "ebs-", "ec2-", "gcp-", "rds-", "vmware-"), CLOUD_ONLY),
+    "spring-boot-": NO_JVM,
+    **{name: f"it hits {whom}, and a fault hits one agent" for name, whom in BY_LABEL.items()},
+}
+"""Why no fault on hosts is like the experiments whose names begin so."""
 _SIGNALS = {"SIGKILL": "KILL", "SIGTERM": "TERM", "SIGINT": "INT"}
 _ALL = 100.0
 DISK_BYTES = 256_000_000
@@ -79,10 +89,11 @@ DISK_BYTES = 256_000_000
 
 
 def defaults(document: Document, reading: Reading) -> None:
-    """Reads a ChaosExperiment that stands beside its engine: Litmus takes from it what the engine leaves out."""
+    """Keeps a ChaosExperiment for its engine in the same file: Litmus takes from it what the engine leaves out."""
     metadata, spec = document.part("metadata"), document.part("spec")
-    reading.defaults[metadata.text("name")] = _env(spec.part("definition"))
-    for part in (metadata, spec.part("definition"), spec):
+    definition = reading.defaults[metadata.text("name")] = spec.part("definition")
+    definition.value("env")  # an engine that names it reads it
+    for part in (metadata, definition, spec):
         part.lose_rest(_RUNS)
 
 
@@ -108,7 +119,8 @@ def read(document: Document, reading: Reading) -> None:
             reading.lose(
                 f"{components.at}.env: it leaves the rest to a ChaosExperiment; here it is that of Litmus's own charts"
             )
-        env = Document({**reading.defaults.get(name, {}), **_env(components)}, f"{components.at}.env", reading.all)
+        left_out = _env(reading.defaults[name]) if name in reading.defaults else {}
+        env = Document({**left_out, **_env(components)}, f"{components.at}.env", reading.all)
         at_s = _experiment(one, env, spec, reading, at_s)
 
 
@@ -118,9 +130,8 @@ def _env(components: Document) -> dict[str, str]:
     for one in components.parts("env"):
         name = one.text("name")
         one.refuse(f"the value of {name} is not in the file", "valueFrom")
-        if name in found:
-            raise one.wrong("name", f"{shown(name)} is there twice")
-        found[name] = one.text("value")
+        if found.setdefault(name, one.text("value")) != one.text("value"):
+            raise one.wrong("name", f"{shown(name)} is there twice, with two values")
     return {name: value for name, value in found.items() if value}
 
 
@@ -129,6 +140,8 @@ def _experiment(one: Document, env: Document, spec: Document, reading: Reading, 
     reader = _READERS.get(name)
     if reader is None:
         raise one.wrong("name", _no_fault(name))
+    if name == "pod-network-partition" and not reading.on:
+        raise one.wrong("name", f"of several labels it reads none, and one label says no role; {SAY_ON}")
     on = _on(env, spec, reading)
     env.lose("this is how Litmus injects it", *_OF_RUNNERS)
     if name == "pod-delete":
@@ -153,9 +166,12 @@ def _experiment(one: Document, env: Document, spec: Document, reading: Reading, 
 
 
 def _no_fault(name: str) -> str:
+    for start, why in _REASONS.items():
+        if name.startswith(start):
+            return f"no fault on hosts is like {name}; {why}"
     kind = f"litmus.{name.replace('-', '_')}"
     if kind not in registry.fault_kinds():
-        if not name.startswith(("pod-", "container-", "spring-boot-")):
+        if not name.startswith(("pod-", "container-")):
             return f"hashidrill has no fault like {name or 'an experiment without a name'}"
         kind = "litmus.experiment"
     nearest = "cpu.throttle is the nearest; " if name.startswith("pod-cpu-hog") else ""
@@ -221,10 +237,11 @@ def _restart(signal: str, env: Document, reading: Reading) -> Faults:
 
 def _side(env: Document, reading: Reading) -> str:
     env.lose(ONE_INTERFACE, "NETWORK_INTERFACE")
-    keys = ("DESTINATION_IPS", "DESTINATION_HOSTS", "POD_SELECTOR", "NAMESPACE_SELECTOR")
+    alone, spared = ("DESTINATION_IPS", "DESTINATION_HOSTS"), ("POD_SELECTOR", "NAMESPACE_SELECTOR")
     if not reading.side:
-        env.refuse(f"it hits traffic with these alone; {SAY_FROM}", *keys)
-    env.lose(f"--from says {reading.side}", *keys)
+        env.refuse(f"it hits traffic with these alone; {SAY_FROM}", *alone)
+        env.refuse(f"its NetworkPolicy lets these pass and cuts off all others; {SAY_FROM}", *spared)
+    env.lose(f"--from says {reading.side}", *alone, *spared)
     return everybody(reading, env.at)
 
 
@@ -241,6 +258,7 @@ def _loss(env: Document, reading: Reading, on: str) -> Faults:
 def _partition(env: Document, reading: Reading, on: str) -> Faults:
     env.choice("POLICY_TYPES", ["all"], "all")  # another NetworkPolicy lets answers pass
     env.refuse("network.partition cuts all ports; network.block is for one", "PORTS")
+    reading.lose(f"{env.at}: it hits every pod with the label, whatever else the engine says; --on says {on}")
     return [("network.partition", {"from": _side(env, reading)})]
 
 

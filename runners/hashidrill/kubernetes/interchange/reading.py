@@ -32,6 +32,13 @@ from hashidrill.kubernetes.vocabulary import CHAOS_MESH
 LITMUS = "litmuschaos.io"
 _NO_VERDICT = "it has no proof of an effect and no verdict: datacenter, load and expect are a start; write your own"
 _LARGEST = 1_000_000
+_IN_ARGO = ": import each ChaosEngine of its templates, in `raw.data`, as a file"
+_HOLDERS = {
+    (LITMUS, "ChaosExperiment"): ": it has defaults; put the ChaosEngine that names it into the same file",
+    ("argoproj.io", "Workflow"): _IN_ARGO,
+    ("argoproj.io", "CronWorkflow"): _IN_ARGO,
+}
+"""What holds experiments, or parts of them, in objects that are none."""
 _DATACENTERS: dict[str, dict[str, Any]] = {
     "consul": {"consul": {"servers": 3, "clients": 1}},
     "vault": {"vault": {"servers": 3, "storage": "raft"}},
@@ -161,7 +168,8 @@ def _read(objects: Sequence[Document], reading: Reading) -> tuple[list[str], lis
         else:
             if group == LITMUS and kind == "ChaosExperiment":
                 from_litmus.defaults(one, reading)
-            others.append(f"kind: {kind or 'none'} of {group or 'no group'} is not an experiment")
+            hint = _HOLDERS.get((group, kind), "")
+            others.append(f"kind: {kind or 'none'} of {group or 'no group'} is not an experiment{hint}")
             one.lose_all(others[-1])
             continue
         metadata = one.part("metadata")
@@ -172,7 +180,7 @@ def _read(objects: Sequence[Document], reading: Reading) -> tuple[list[str], lis
             part.lose_rest("an experiment has no place in a cluster")
     if not names:
         read = f"{CHAOS_MESH.group}, {LITMUS}, and experiments of Chaos Toolkit, which have a `method`"
-        raise UnsupportedError(f"{'; '.join(others) or 'it has no objects'}; read are {read}")
+        raise UnsupportedError(f"{'; '.join(dict.fromkeys(others)) or 'it has no objects'}; read are {read}")
     return names, whats
 
 

@@ -72,8 +72,10 @@ def _container(parameters: Any, product: str) -> Made:
 
 
 def _partition(parameters: Any, product: str) -> Made:
-    lost = [] if parameters.from_ == "all" else [f"from {parameters.from_}: it is cut off from everybody"]
-    return "pod-network-partition", {}, [*lost, "it needs a network that enforces NetworkPolicy"]
+    """pod-network-partition reads one label: with those of the charts, it hits nothing and ends in Pass."""
+    way = {"out": [], "in": ["direction in: it loses what the pod sends"]}
+    lost = way.get(parameters.direction, ["direction both: what others send still arrives, and gets no answer"])
+    return "pod-network-loss", {"NETWORK_PACKET_LOSS_PERCENTAGE": "100"}, [*lost, *_everybody(parameters)]
 
 
 def _loss(parameters: Any, product: str) -> Made:

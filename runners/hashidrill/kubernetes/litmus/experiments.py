@@ -30,7 +30,7 @@ from hashidrill.kubernetes.pod_observers import (
     Silent,
     Slow,
 )
-from hashidrill.kubernetes.vocabulary import ENGINE, EXPERIMENT, LITMUS, RESULT, one, plural_of
+from hashidrill.kubernetes.vocabulary import BY_LABEL, ENGINE, EXPERIMENT, LITMUS, RESULT, one, plural_of
 from hashidrill.staging.attach.product import attachables
 
 _OF_OTHERS = ((EXPERIMENT, "get"), (RESULT, "list"), (RESULT, "delete"))
@@ -598,6 +598,8 @@ class ExperimentParams(VisibleParams):
     def _on_a_pod(cls, value: str) -> str:
         if value.startswith("node-") or value.endswith("-service-kill"):
             raise ValueError(f"{value} hits a node with all that runs there, and `on` names one agent")
+        if value in BY_LABEL:
+            raise ValueError(f"{value} hits {BY_LABEL[value]}, and `on` names one agent")
         return value
 
     @field_validator("env")
@@ -611,8 +613,8 @@ class ExperimentParams(VisibleParams):
 class Experiment(VisibleFault[ExperimentParams]):
     """An experiment of a ChaosHub on the agent's pod, in its own words.
 
-    Limits: a name in `env` that the ChaosExperiment does not list is an error. Other experiments on nodes are refused:
-    a node is more than one agent.
+    Limits: a name in `env` that the ChaosExperiment does not list is an error. Experiments on nodes are refused, and so
+    are pod-network-partition and pod-autoscaler, which hit by label: each is more than one agent.
     """
 
     kind: ClassVar[str] = "litmus.experiment"
