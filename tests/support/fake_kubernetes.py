@@ -372,7 +372,7 @@ class FakeKubernetes:
         made.routed = self.routed
         return made
 
-    async def routed(self, address, port):
+    async def routed(self, login, url):
         """Whether this machine has a route to pods."""
         return True
 

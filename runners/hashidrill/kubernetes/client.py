@@ -18,6 +18,9 @@ from hashidrill.core.protocols.registry import near
 from hashidrill.core.util.extras import extra
 from hashidrill.core.util.wait import pause
 from hashidrill.kubernetes.vocabulary import plural_of
+from hashidrill.staging.attach.http import UnansweredError, Wire
+from hashidrill.staging.attach.login import Login
+from hashidrill.staging.attach.product import attachables
 from hashidrill.staging.attach.target import PLACE
 
 with extra("kubernetes", PLACE):
@@ -33,7 +36,9 @@ T = TypeVar("T")
 ANSWERS_WITHIN_S = 10.0
 """How long one request may take, with logging in."""
 ROUTE_WITHIN_S = 2.0
-"""How long the address of a pod may take to accept a connection."""
+"""How long an agent may take to answer at the address of its pod."""
+_OF_AGENT = (200, 500)
+"""What agents answer to the question for their health; 500 without a leader."""
 BUSY_WITHIN_S = 15.0
 """How long a request is made again to a server that says HTTP 429: less than one try of a revert takes."""
 _RETRY_AFTER_S = 1.0
@@ -80,8 +85,8 @@ class Cluster:
         """Hears what takes long while it is waited for."""
         self.deleted_s: dict[tuple[str, str], float] = {}
         """When each object's deletion was asked for first; several connections to one server may share it."""
-        self.routed: Callable[[str, int], Awaitable[bool]] = _accepts
-        """Whether a pod's port can be connected to from here, at the pod's own address."""
+        self.routed: Callable[[Login, str], Awaitable[bool]] = _answers
+        """Whether an agent answers from here at the URL of its pod's own address."""
 
     def since_deletion_s(self, kind: str, name: str) -> float:
         """Seconds since the first request to delete it: repeated tries share one waiting time."""
@@ -235,14 +240,15 @@ class Cluster:
         return said
 
 
-async def _accepts(address: str, port: int) -> bool:
-    with anyio.move_on_after(ROUTE_WITHIN_S):
+async def _answers(login: Login, url: str) -> bool:
+    """A proxy may accept every connection, so an agent has to answer; it gets no token, as it may be another's."""
+    product = attachables([login.service])[login.service]
+    async with Wire(Login(login.service, url, login.tls)) as wire:
         try:
-            async with await anyio.connect_tcp(address, port):
-                return True
-        except OSError:
-            return False
-    return False
+            answer = await wire.request("GET", product.health, timeout_s=ROUTE_WITHIN_S)
+        except UnansweredError as error:
+            return error.certificate
+        return answer.status in _OF_AGENT
 
 
 def _plain(found: Any) -> dict[str, Any]:

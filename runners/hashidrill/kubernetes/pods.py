@@ -89,7 +89,7 @@ async def located(target: AttachTarget, connect: Connect | None = None) -> Attac
             if not logins[name].agents and (why := await _no_route(cluster, logins[name], every)):
                 unrouted[name] = {"why": why, **_to_forward(logins[name], pods["server"], every)}
             if not logins[name].address:
-                logins[name] = _at_pod(logins[name], pods["server"])
+                logins[name] = replace(logins[name], address=_url(logins[name], _first(logins[name], pods["server"])))
     return replace(target, logins=logins, kubernetes={**target.kubernetes, "found": found, "unrouted": unrouted})
 
 
@@ -151,16 +151,16 @@ def _of(pod: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _no_route(cluster: Cluster, login: Login, pods: Pods) -> str:
-    """Why the pods are not asked at their own addresses; "" if one of them accepts a connection there."""
-    asked = [(_address(pod), _api(login, pod)[1]) for pod in sorted(pods, key=lambda pod: not seen(pod).ready)]
-    asked = [one for one in asked if one[0]][:_ROUTES_TRIED]
-    accepted: list[bool] = []
+    """Why the pods are not asked at their own addresses; "" if one of them answers there."""
+    ordered = sorted((pod for pod in pods if _address(pod)), key=lambda pod: not seen(pod).ready)
+    urls = [_url(login, pod) for pod in ordered[:_ROUTES_TRIED]]
+    answers: list[bool] = []
 
-    async def ask(address: str, port: int) -> None:
-        accepted.append(await cluster.routed(address, port))
+    async def ask(url: str) -> None:
+        answers.append(await cluster.routed(login, url))
 
-    await all_at_once(partial(ask, *one) for one in asked)
-    return "" if any(accepted) else f"no route from here to {', '.join(f'{host}:{port}' for host, port in asked)}"
+    await all_at_once(partial(ask, url) for url in urls)
+    return "" if any(answers) else f"no {login.service} answers from here at {', '.join(urls)}"
 
 
 def _to_forward(login: Login, servers: Pods, every: Pods) -> dict[str, Any]:
@@ -174,12 +174,11 @@ def _to_forward(login: Login, servers: Pods, every: Pods) -> dict[str, Any]:
     }
 
 
-def _at_pod(login: Login, pods: Pods) -> Login:
-    pod = _first(login, pods)
+def _url(login: Login, pod: Mapping[str, Any]) -> str:
     scheme, port = _api(login, pod)
     address = _address(pod)
     bracketed = f"[{address}]" if ":" in address else address
-    return replace(login, address=f"{scheme}://{bracketed}:{port}")
+    return f"{scheme}://{bracketed}:{port}"
 
 
 def _first(login: Login, pods: Pods) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from hashidrill.core.experiment.model import DatacenterSpec
 from hashidrill.core.protocols.capabilities import AgentApi
 from hashidrill.kubernetes import port_forward
 from hashidrill.kubernetes.attach_capabilities import located, reached, watched
+from hashidrill.kubernetes.client import Cluster
 from hashidrill.staging.attach.datacenter import AttachedDatacenter, attach
 from hashidrill.staging.attach.http import UnansweredError, Wire
 from hashidrill.staging.attach.target import AttachTarget, read_target
@@ -42,8 +43,8 @@ class There:
         self.forwards.pods = {name: one.port for name, one in self.agents.items()}
         self.file = attach_file(folder, PART.format(consul))
 
-    async def routed(self, address, port):
-        return address in self.routes
+    async def routed(self, login, url):
+        return url in self.routes
 
     def agent(self, name):
         def answer(_number, asked):
@@ -114,7 +115,8 @@ def test_without_a_route_each_agent_is_asked_through_its_own_pod_and_one_line_sa
     assert names == {name: name for name in SERVERS}
     assert all(url.startswith("http://127.0.0.1:") for url in urls.values())
     assert [estate.hosts[name].address for name in SERVERS] == ["10.73.0.11", "10.73.0.12", "10.73.0.13"]
-    why = "no route from here to 10.73.0.11:8500, 10.73.0.12:8500, 10.73.0.13:8500"
+    pods = ", ".join(f"http://10.73.0.1{number}:8500" for number in (1, 2, 3))
+    why = f"no consul answers from here at {pods}"
     assert there.told == [f"datacenter.kubernetes.consul: {why}: forwarded through {there.forwards.url}"]
     assert f"consul: forwarded through the API server: {why}" in estate.notes
     assert there.forwards.tokens == {b"Bearer ours"}
@@ -122,7 +124,7 @@ def test_without_a_route_each_agent_is_asked_through_its_own_pod_and_one_line_sa
 
 def test_with_a_route_to_one_pod_nothing_is_forwarded(there):
     """Another may just be down: a forward would hide that."""
-    there.routes = {"10.73.0.12"}
+    there.routes = {"http://10.73.0.12:8500"}
 
     async def main():
         async with there.reached() as target:
@@ -210,7 +212,10 @@ def test_an_api_server_that_is_away_for_a_moment_costs_no_request(there):
 def test_without_the_right_to_forward_one_message_says_which_and_where_it_comes_from(there):
     there.forwards.status = 403
     said = there.refused()
-    assert "datacenter.kubernetes.consul: no route from here to 10.73.0.11:8500, 10.73.0.12:8500, " in said
+    assert (
+        "datacenter.kubernetes.consul: no consul answers from here at http://10.73.0.11:8500, http://10.73.0.12:8500, "
+        in said
+    )
     assert "HTTP 403: our role lacks get or create on pods/portforward; `hashidrill staging acl kubernetes" in said
     assert said.endswith("or run hashidrill in a pod of that cluster")
 
@@ -266,3 +271,21 @@ def test_a_run_keeps_the_forward_of_a_pod_that_comes_back_and_reverts_over_it_wh
     [moved] = [text for text in there.told if "came back" in text]
     assert moved.endswith("(before: 10.73.0.12), and the forward to it, also that of loads, leads there")
     assert TOKEN not in " ".join(there.told)
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize(("status", "routed"), [(200, True), (500, True), (404, False), (502, False)])
+def test_a_proxy_that_accepts_every_connection_is_no_route_and_is_given_no_token(there, status, routed):
+    heard = []
+
+    def answer(_number, asked):
+        heard.append(asked)
+        return Answer(status)
+
+    with Scripted(answer) as proxy:
+        login = read_target(there.file, {}).logins["consul"]
+        cluster = Cluster(None, "consul", "staging", "")
+        assert anyio.run(cluster.routed, login, proxy.url) is routed
+    [asked] = heard
+    assert login.headers
+    assert TOKEN not in str(asked.headers)
