@@ -18,9 +18,9 @@ import httpx2
 from pydantic import AwareDatetime, BaseModel, Field, TypeAdapter, ValidationError, model_validator
 
 from hashidrill.core.probes.base import SickError
-from hashidrill.core.probes.declared import DeclaredProbe, Look, ProbeContext
-from hashidrill.core.probes.http import HttpAsker, Reply
-from hashidrill.core.probes.prometheus import PrometheusAccess
+from hashidrill.core.probes.declared import Look
+from hashidrill.core.probes.http import HttpAsker, Reply, ServerProbe
+from hashidrill.core.probes.prometheus import PrometheusAccess, StaleAfter
 from hashidrill.core.units import Duration, shown
 
 FIRING = "firing"
@@ -40,7 +40,7 @@ class AlertsParams(PrometheusAccess):
     watchdog: AlertName | None = Field(
         default=None, description="An alert that always fires; Alertmanager needs one, to tell quiet from cut off"
     )
-    stale_after: Duration = Field(
+    stale_after: StaleAfter = Field(
         default=Duration("60s"), description="A rule that was last evaluated longer ago is unknown"
     )
 
@@ -97,7 +97,7 @@ class _Received(BaseModel):
 _RULES, _ARRIVED = TypeAdapter(_Rules), TypeAdapter(list[_Received])
 
 
-class AlertsProbe(DeclaredProbe):
+class AlertsProbe(ServerProbe):
     """Asks Prometheus, or Alertmanager (`via`), which of the named alerts fire.
 
     Signal: `firing`, how many of them do; only alerts with these `labels` count. It is unknown if an alert has no rule,
@@ -111,20 +111,12 @@ class AlertsProbe(DeclaredProbe):
     signals: ClassVar = {FIRING: None}
     longest_text: ClassVar = 2500
     params: AlertsParams
+    _asker: HttpAsker
+    _last: tuple[datetime | None, float] = None, 0.0
+    """The `Date` of the last answer, and when it came."""
 
-    def __init__(
-        self,
-        name: str,
-        params: AlertsParams,
-        context: ProbeContext,
-        *,
-        transport: httpx2.AsyncBaseTransport | None = None,
-        **times: float,
-    ) -> None:
-        super().__init__(name, params, context, **times)
-        self._asker = HttpAsker(params, context, transport=transport, keeps=True)
-        self._last: tuple[datetime | None, float] = None, 0.0
-        """The `Date` of the last answer, and when it came."""
+    def _opened(self, transport: httpx2.AsyncBaseTransport | None) -> HttpAsker:
+        return HttpAsker(self.params, self.context, transport=transport, keeps=True)
 
     async def look(self) -> Look:
         params = self.params
@@ -209,9 +201,6 @@ class AlertsProbe(DeclaredProbe):
                 f"the answer is not newer than that of {now_s - at_s:.0f}s ago: is there a cache in between?"
             )
         return reply, date
-
-    async def aclose(self) -> None:
-        await self._asker.aclose()
 
 
 def told(firing: Sequence[str], pending: Sequence[str] = ()) -> str:

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 from urllib.parse import SplitResult, parse_qsl, urljoin, urlsplit
 
 import anyio
@@ -234,7 +234,36 @@ class HttpAsker:
         await self._client.aclose()
 
 
-class HttpProbe(DeclaredProbe):
+class _Asks(Protocol):
+    async def aclose(self) -> None: ...
+
+
+class ServerProbe(DeclaredProbe):
+    """A probe that asks one server over HTTP, through its `_asker`."""
+
+    _asker: _Asks
+
+    def __init__(
+        self,
+        name: str,
+        params: Any,
+        context: ProbeContext,
+        *,
+        transport: httpx2.AsyncBaseTransport | None = None,
+        **times: float,
+    ) -> None:
+        super().__init__(name, params, context, **times)
+        self._asker = self._opened(transport)
+
+    def _opened(self, transport: httpx2.AsyncBaseTransport | None) -> _Asks:
+        """What it asks through. Raises TlsFileError."""
+        return HttpAsker(self.params, self.context, transport=transport)
+
+    async def aclose(self) -> None:
+        await self._asker.aclose()
+
+
+class HttpProbe(ServerProbe):
     """Sends a request and judges the answer: `ok` is 1 for an expected status, and a body that matches.
 
     Signals: `ok`, `latency` (to the end of the body, in seconds), `status`, and `value` (the number at `json`, or in
@@ -246,18 +275,7 @@ class HttpProbe(DeclaredProbe):
     Params: ClassVar = HttpParams
     signals: ClassVar = {OK: None, "latency": Duration, "status": None, "value": None}
     params: HttpParams
-
-    def __init__(
-        self,
-        name: str,
-        params: HttpParams,
-        context: ProbeContext,
-        *,
-        transport: httpx2.AsyncBaseTransport | None = None,
-        **times: float,
-    ) -> None:
-        super().__init__(name, params, context, **times)
-        self._asker = HttpAsker(params, context, transport=transport)
+    _asker: HttpAsker
 
     async def look(self) -> Look:
         params, url = self.params, self.params.url
@@ -286,9 +304,6 @@ class HttpProbe(DeclaredProbe):
         if params.keep:
             text += f" {shown(reply.body[:200].decode(errors='replace'))}"
         return Look({OK: float(wanted), **values}, text)
-
-    async def aclose(self) -> None:
-        await self._asker.aclose()
 
 
 def _same_server(url: str, location: str) -> str:

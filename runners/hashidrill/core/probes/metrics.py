@@ -9,15 +9,15 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import httpx2
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from hashidrill.core.probes.base import SickError
-from hashidrill.core.probes.declared import OK, DeclaredProbe, Look, ProbeContext, UnservedError
-from hashidrill.core.probes.http import HttpAccess, HttpAsker, check_pattern
-from hashidrill.core.probes.prometheus import OneMoment
+from hashidrill.core.probes.declared import OK, Look, UnservedError
+from hashidrill.core.probes.http import HttpAccess, HttpAsker, ServerProbe, check_pattern
+from hashidrill.core.probes.prometheus import OneMoment, between
 from hashidrill.core.units import Duration, shown
 
 LAG = "lag"
@@ -94,16 +94,9 @@ class MetricsParams(HttpAccess):
         max_length=1,
         description="A label and its values: every series must exist with each, like `instance: [old:8500, new:8500]`",
     )
-    look_back: Duration = Field(
+    look_back: Annotated[Duration, between("10s", "1h")] = Field(
         default=Duration("5m"), description="How far back Prometheus looks for the newest sample: 10s to 1h"
     )
-
-    @field_validator("look_back")
-    @classmethod
-    def _some(cls, value: Duration) -> Duration:
-        if not 10 <= value <= 3600:
-            raise ValueError(f"look_back is from 10s to 1h, not {value}")
-        return value
 
     @model_validator(mode="after")
     def _fits(self) -> MetricsParams:
@@ -125,7 +118,7 @@ class MetricsParams(HttpAccess):
         return [one.having(label, value) for one in named for value in values]
 
 
-class MetricsProbe(DeclaredProbe):
+class MetricsProbe(ServerProbe):
     """Looks whether named series exist, in Prometheus or on an agent's page of metrics: a contract with dashboards.
 
     Signals: `ok` (1 if all exist, otherwise 0; the missing ones are named), and `lag` (how old the newest sample is, in
@@ -140,24 +133,14 @@ class MetricsProbe(DeclaredProbe):
     signals: ClassVar = {OK: None, LAG: Duration}
     silence_is_down: ClassVar[bool] = False
     params: MetricsParams
+    _asker: HttpAsker | OneMoment
 
-    def __init__(
-        self,
-        name: str,
-        params: MetricsParams,
-        context: ProbeContext,
-        *,
-        transport: httpx2.AsyncBaseTransport | None = None,
-        **times: float,
-    ) -> None:
-        super().__init__(name, params, context, **times)
-        self._selectors = params.selectors
-        self._asker: HttpAsker | OneMoment
+    def _opened(self, transport: httpx2.AsyncBaseTransport | None) -> HttpAsker | OneMoment:
+        params, self._selectors = self.params, self.params.selectors
         if params.source == "page":
-            self._asker = HttpAsker(params, context, transport=transport)
-        else:
-            queries = dict(_queries(self._selectors, params.look_back))
-            self._asker = OneMoment(params, context, queries, look_back_s=params.look_back, transport=transport)
+            return HttpAsker(params, self.context, transport=transport)
+        queries = dict(_queries(self._selectors, params.look_back))
+        return OneMoment(params, self.context, queries, look_back_s=params.look_back, transport=transport)
 
     async def look(self) -> Look:
         if isinstance(self._asker, HttpAsker):
@@ -183,9 +166,6 @@ class MetricsProbe(DeclaredProbe):
         there = list(_series(reply.body.decode(errors="replace")))
         missing = [one for one in self._selectors if not any(one.matches(*series) for series in there)]
         return _found(missing, text="a page has no times")
-
-    async def aclose(self) -> None:
-        await self._asker.aclose()
 
 
 def _found(missing: list[Selector], *, lag_s: float | None = None, text: str = "") -> Look:

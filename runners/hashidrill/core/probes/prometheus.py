@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Annotated, ClassVar
 from urllib.parse import urlencode
 
 import httpx2
-from pydantic import BaseModel, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, ValidationInfo, field_validator
 
 from hashidrill.core.experiment.documents import printable
 from hashidrill.core.probes.base import SickError
-from hashidrill.core.probes.declared import DeclaredProbe, Look, ProbeContext, UnservedError
-from hashidrill.core.probes.http import HttpAccess, HttpAsker
+from hashidrill.core.probes.declared import Look, ProbeContext, UnservedError
+from hashidrill.core.probes.http import HttpAccess, HttpAsker, ServerProbe
 from hashidrill.core.units import Duration, shown
 from hashidrill.core.util.safe_json import parse
 
@@ -26,23 +26,30 @@ _WHAT, _ASKED = "hashidrill", "asked"
 """The label that tells the series of several queries apart, and its value for the query that always has one."""
 
 
+def between(least: str, most: str) -> AfterValidator:
+    """The validator of a duration in these limits."""
+
+    def check(value: Duration, info: ValidationInfo) -> Duration:
+        if not Duration(least) <= value <= Duration(most):
+            raise ValueError(f"{info.field_name} is from {least} to {most}, not {value}")
+        return value
+
+    return AfterValidator(check)
+
+
+StaleAfter = Annotated[Duration, between("1s", "1h")]
+
+
 class PrometheusAccess(HttpAccess):
     """How Prometheus is reached, and which of its samples count."""
 
-    stale_after: Duration = Field(default=Duration("60s"), description="A sample older than this is unknown")
+    stale_after: StaleAfter = Field(default=Duration("60s"), description="A sample older than this is unknown")
 
     @field_validator("url")
     @classmethod
     def _alone(cls, value: str) -> str:
         if "?" in value:
             raise ValueError(f"{shown(value)} has a query: give the address that comes before /api alone")
-        return value
-
-    @field_validator("stale_after")
-    @classmethod
-    def _some(cls, value: Duration) -> Duration:
-        if not 1 <= value <= 3600:
-            raise ValueError(f"stale_after is from 1s to 1h, not {value}")
         return value
 
 
@@ -87,7 +94,7 @@ class _Answer(BaseModel):
     is_partial: bool = Field(default=False, alias="isPartial")
 
 
-class PrometheusProbe(DeclaredProbe):
+class PrometheusProbe(ServerProbe):
     """Asks Prometheus' API for the present value of a query, which must be one series.
 
     Signal: `value`. It is unknown if there is no series or more than one, if a label differs, for NaN and infinity,
@@ -101,22 +108,16 @@ class PrometheusProbe(DeclaredProbe):
     kind = "prometheus"
     Params: ClassVar = PrometheusParams
     signals: ClassVar = {VALUE: None}
+    params: PrometheusParams
+    _asker: OneMoment
+    _last: tuple[float, float] | None = None
+    """The time of a counter's last sample, and its value."""
+    _rate: float | None = None
 
-    def __init__(
-        self,
-        name: str,
-        params: PrometheusParams,
-        context: ProbeContext,
-        *,
-        transport: httpx2.AsyncBaseTransport | None = None,
-        **times: float,
-    ) -> None:
-        super().__init__(name, params, context, **times)
+    def _opened(self, transport: httpx2.AsyncBaseTransport | None) -> OneMoment:
+        params = self.params
         queries = {VALUE: params.query, "taken": f"timestamp({params.query}\n)"}
-        self._asker = OneMoment(params, context, queries, look_back_s=params.stale_after, transport=transport)
-        self._last: tuple[float, float] | None = None
-        """Of a counter: the time of its last sample, and the value."""
-        self._rate: float | None = None
+        return OneMoment(params, self.context, queries, look_back_s=params.stale_after, transport=transport)
 
     async def look(self) -> Look:
         last, self._last = self._last, None
@@ -147,9 +148,6 @@ class PrometheusProbe(DeclaredProbe):
             return Look({}, f"the counter was reset: from {last[1]:g} to {figure:g}")
         self._rate = (figure - last[1]) / (taken_s - last[0])
         return Look({VALUE: self._rate})
-
-    async def aclose(self) -> None:
-        await self._asker.aclose()
 
 
 class OneMoment:

@@ -13,7 +13,8 @@ from pydantic.alias_generators import to_camel
 
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.probes.base import SickError
-from hashidrill.core.probes.declared import DeclaredProbe, Look, ProbeContext
+from hashidrill.core.probes.declared import Look
+from hashidrill.core.probes.http import ServerProbe
 from hashidrill.core.probes.prometheus import OneMoment, PrometheusAccess
 from hashidrill.core.units import shown
 
@@ -199,7 +200,7 @@ class SloParams(PrometheusAccess):
     slo: OpenSlo = Field(description="A file of OpenSLO v1, relative to this one, or its content")
 
 
-class SloProbe(DeclaredProbe):
+class SloProbe(ServerProbe):
     """Asks Prometheus for the events of an OpenSLO objective, which `slo_met` judges.
 
     Signals: `good` and `total`, the events since the last look. Of counters (`counter: true`) that is their increase,
@@ -213,22 +214,13 @@ class SloProbe(DeclaredProbe):
     Params: ClassVar = SloParams
     signals: ClassVar = {GOOD: None, TOTAL: None}
     params: SloParams
+    _asker: OneMoment
+    _last: Mapping[str, float] | None = None
+    """The counters at the last look."""
 
-    def __init__(
-        self,
-        name: str,
-        params: SloParams,
-        context: ProbeContext,
-        *,
-        transport: httpx2.AsyncBaseTransport | None = None,
-        **times: float,
-    ) -> None:
-        super().__init__(name, params, context, **times)
-        self._queries = params.slo.indicator.queries
-        look_back_s = params.stale_after
-        self._asker = OneMoment(params, context, self._queries, look_back_s=look_back_s, transport=transport)
-        self._last: Mapping[str, float] | None = None
-        """The counters at the last look."""
+    def _opened(self, transport: httpx2.AsyncBaseTransport | None) -> OneMoment:
+        params, self._queries = self.params, self.params.slo.indicator.queries
+        return OneMoment(params, self.context, self._queries, look_back_s=params.stale_after, transport=transport)
 
     async def look(self) -> Look:
         last, self._last = self._last, None
@@ -252,9 +244,6 @@ class SloProbe(DeclaredProbe):
             if count < last[what]:
                 return Look({}, f"the counter of {what} events was reset: from {last[what]:g} to {count:g}")
         return _events({what: count - last[what] for what, count in now.items()})
-
-    async def aclose(self) -> None:
-        await self._asker.aclose()
 
 
 def _events(counts: Mapping[str, float]) -> Look:
