@@ -59,11 +59,12 @@ def alert_fires(
 ) -> Held:
     """An alert fires `within` that time after the first fault began, and did not before.
 
-    `fault` names one fault, step or mark. With `before`, it fires before users are hurt: before this condition holds
-    for the first time, like `kv-writes.latency.p50 > 300ms`, measured over one second (or its `for`). With
-    `clears_within`, it is quiet that time after the end of the last fault, and stays quiet until the loads stop.
-    `probe` names the probe of the kind `alerts`, if several watch this alert. An alert that fired before the fault
-    makes this INVALID, because it says nothing about the fault. So does a failed look, where the alert may have fired.
+    `fault` names one fault, step or mark. With `before`, the alert must fire before users are hurt: before this
+    condition holds for the first time, like `kv-writes.latency.p50 > 300ms`, measured over one second (or its `for`).
+    With `clears_within`, the alert must be quiet within that time after the end of the last fault, and stay quiet until
+    the loads stop. `probe` names the probe of the kind `alerts`, if several watch this alert. An alert that fired
+    before the fault makes this INVALID, because it says nothing about the fault. So does a failed look, where the alert
+    may have fired.
     """
     looks = alert_looks(recording, alert, probe)
     start_ns = min(measure.in_force(recording, window)[0] for window in measure.windows(recording, fault))

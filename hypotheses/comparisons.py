@@ -49,10 +49,9 @@ def no_worse_than(
     `figure` is a figure that both have: `LOAD.latency.p50` and `.p99` (while a mark lasts that an expectation on that
     load names; else under fault, or in the whole method where there is none), `LOAD.steady.p50` (before it),
     `LOAD.errors`, `LOAD.recovery`, `LOAD.lost`, `ready` (from the start of the agents until all are alive and a leader
-    is known), `cpu`, `memory`, `written`.
-    `by` is the difference that counts; each figure has its own default (20 % for a p50). With `or_below`, like `300ms`,
-    a candidate under that in every round is no worse, whatever the baseline; seconds in which other work kept the
-    machine busy count for that.
+    is known), `cpu`, `memory`, `written`. `by` is the difference that counts; each figure has its own default (20 % for
+    a p50). With `or_below`, like `300ms`, a candidate below that value in every round is not worse, whatever the
+    baseline; here, seconds in which other work kept the machine busy count too.
 
     The ratio of the two has an interval over the rounds, and the comparison is INVALID if that does not tell (it says
     how many more rounds would). Fewer than three rounds have none, because how much two equal runs differ is not known

@@ -15,7 +15,7 @@ def no_acknowledged_write_lost(recording: Recording, *, load: str, fault: str | 
     Each key is checked as a register, as Jepsen does: the final value v is possible unless an acknowledged write of
     that key began after v was acknowledged. A write with an unknown outcome may have taken effect at any time after it
     started, so its value is always possible. A missing key is a loss if any write of it was acknowledged. A value that
-    nobody wrote, or whose write was certainly refused, is a phantom.
+    no client wrote, or whose write was certainly refused, is a phantom.
 
     An overwritten write cannot be checked. The verdict says how many writes were checkable: in total, and of those
     acknowledged while a fault was in force. For each fault, at least half (or 500) of the writes acknowledged while it

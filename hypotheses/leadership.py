@@ -29,8 +29,8 @@ def leader_elected(recording: Recording, *, within: Duration = Duration("10s"), 
     force counts. Consul's own budget for an election is 2 to 4 s at `raft_multiplier: 1` and 10 to 20 s at the default
     of 5; the default of 10 s lies between the two. The same server may win: a new term is an election. If the fault
     does not remove the leader, this is INVALID: see `leadership_leaves`. So it is if the leader's term was not heard
-    and nothing else shows an election, or shows when it was lost. With slow elections the others may name the lost
-    leader until after the fault, or to the end: what it says itself counts.
+    and nothing else shows an election, or shows when it was lost. With slow elections, the other servers may name the
+    lost leader until after the fault, or to the end: only the leader's own report counts.
     """
     took_s: dict[str, float] = {}
     for window in measure.faults(recording, fault):
@@ -210,7 +210,9 @@ def _elections(seen: list[Reign]) -> list[tuple[Reign, Reign]]:
 
 
 def _without_blips(seen: list[Reign]) -> list[Reign]:
-    """Without the short times in which no leader was known, between two reigns of one leader in one term."""
+    """The reigns, without the short times between two reigns of the same leader in the same term, when no leader was
+    known.
+    """
     kept = [seen[0]]
     for reign in seen[1:]:
         back = len(kept) > 1 and not kept[-1].host and _length_s(kept[-1]) < _BLIP_S

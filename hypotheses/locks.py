@@ -52,8 +52,7 @@ def no_two_lock_holders(recording: Recording, *, load: str) -> Held:
     lock, appears with two sessions.
 
     It also reports leases that expired unrenewed, sessions that were gone at renewal, and requests that were shed
-    (answered 429 or 503). INVALID if nobody held a lock while a fault was in force. It is judged even in an INVALID
-    run.
+    (answered 429 or 503). INVALID if no lock was held while a fault was in force. It is judged even in an INVALID run.
     """
     acts = _acts(recording.operations(load), load)
     asked = defaultdict(set)
@@ -64,7 +63,7 @@ def no_two_lock_holders(recording: Recording, *, load: str) -> Held:
         raise HypothesisInvalidError(f"no two sessions claimed the same lock of {load}, so none could be held twice")
     held = beliefs(acts)
     if not held:
-        raise HypothesisInvalidError(f"no claim of {load} was acknowledged, so nobody held a lock")
+        raise HypothesisInvalidError(f"no claim of {load} was acknowledged, so no holder had a lock")
     twice = list(_overlaps(held))
     reused = _reused_tokens(acts)
     in_force = [
@@ -89,7 +88,7 @@ def no_two_lock_holders(recording: Recording, *, load: str) -> Held:
     require(not twice and not reused, _why(load, twice, reused), **figures)
     if not in_force:
         raise HypothesisInvalidError(
-            f"nobody held a lock of {load} while a fault was in force, so the fault could break none"
+            f"no lock of {load} was held while a fault was in force, so the fault could break none"
         )
     return Held(
         f"no lock of {load} was held twice: {figures['holders']} sessions held {figures['locks']} locks,"
@@ -106,11 +105,11 @@ def renewals_before_claims(
 ) -> Held:
     """Under overload, lock holders keep renewing: new claims are rejected before renewals.
 
-    A failed renewal costs its holder the lock and everybody else an election. In juju-2021, refusing renewals as often
-    as claims made the outage worse; the fix was "shed claims first". While the fault is in force, the share of renewals
-    that succeed must be `by` points larger than the share of claims that are answered ("somebody else holds it" is an
-    answer), or at least 99 %. A renewal whose session was already gone counts as failed. INVALID when nothing was shed
-    or timed out: there was no overload.
+    A failed renewal costs its holder the lock, and all other contenders an election. In juju-2021, refusing renewals as
+    often as claims made the outage worse; the fix was "shed claims first". While the fault is in force, the share of
+    renewals that succeed must be `by` points larger than the share of claims that are answered ("somebody else holds
+    it" is an answer), or at least 99 %. A renewal whose session was already gone counts as failed. INVALID when nothing
+    was shed or timed out: there was no overload.
     """
     ops = measure.during(recording, recording.operations(load), fault)
     acts = _acts(ops, load)

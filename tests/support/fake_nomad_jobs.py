@@ -96,7 +96,7 @@ class FakeAllocation:
 
     def end(self, why):
         if self.holds and self.asked_s is None:
-            self.say(event="refused", name="unasked", why=f"nobody asked for it: {why}")
+            self.say(event="refused", name="unasked", why=f"the runner did not ask for it: {why}")
         elif self.holds:
             self.host.in_force.pop(self.told["id"], None)
             self.host.notes.pop(self.told["id"], None)

@@ -1,4 +1,4 @@
-"""A runbook as it was followed: each command, what it answered, and which branch was taken and why, with times.
+"""The record of a followed runbook: each command, its answer, and which branch was taken and why, with times.
 
 The same steps are lines on a terminal while the run goes on, rows of its reports, and a lane of its timeline. They come
 from the recording alone (`attended.did`), which the journal cleared of secrets.

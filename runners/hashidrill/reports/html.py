@@ -402,7 +402,7 @@ def render_html(recording: Recording, verdict: RunVerdict) -> Html:
     from hashidrill.reports.timeline import timeline  # noqa: PLC0415 - what prints a verdict takes words from this module
 
     title = f"{verdict.verdict}: {experiment_title(recording)}"
-    # a rehearsal is judged by what all loads see
+    # the verdict of a rehearsal depends on the results of all loads
     reads = set(recording.loads) if isinstance(recording.run.get("rehearsal"), Mapping) else named_in(verdict)
     return page(title, _sections(recording, verdict), timeline(recording, reads=reads))
 

@@ -44,8 +44,9 @@ if TYPE_CHECKING:
     from hashidrill.core.recording.reader import FaultWindow, Operations, Recording
 
 SLOWER, SLOWER_BY_S, MANY_ERRORS = 5, 0.05, 0.02
-"""Users notice a second in which more than 2 % of what was due fails, or whose median is five times that of the steady
-state and 50 ms more."""
+"""Users notice a second in which more than 2 % of the due operations fail, or in which the median latency is five times
+that of the steady state and at least 50 ms higher.
+"""
 LOUD_ERRORS = 0.15
 """A PASS in which a load fails that often says so on top."""
 NOTICED = (
@@ -495,7 +496,7 @@ def _harder(experiment: Experiment | None, where: str) -> tuple[str, str] | None
 
 
 def _doubled(value: str) -> str:
-    """`1s` of `500ms`; "" for what is not a number with a unit, or cannot be doubled."""
+    """`1s` of `500ms`; "" if the text is not a number with a unit, or cannot be doubled."""
     parts = re.fullmatch(r"(\d+(?:\.\d+)?)([a-zA-Z%/]*)", value)
     if parts is None or float(parts[1]) == 0:
         return ""

@@ -124,7 +124,9 @@ _NO_NUMBER = {"never", "-never", "not measured"}
 
 
 def human_figure(name: str, value: object) -> tuple[str, str]:
-    """Name and value of one figure as they are shown; the unit is taken from the name: `p50_s` 3.0 is `p50` `3.0 s`."""
+    """The name and value of one figure as displayed; the suffix of the name gives the unit: `p50_s` 3.0 is `p50` `3.0
+    s`.
+    """
     if isinstance(value, bool) or value is None:
         return spaced(name), {True: "yes", False: "no"}.get(value, NOTHING)  # type: ignore[arg-type]
     if isinstance(value, (int, float)):
@@ -166,7 +168,7 @@ def one_line(text: str, limit: int = 400) -> str:
 
 
 def plain_line(line: str) -> str:
-    """`line` as it is where all of it can be printed, else folded; white space in front stays."""
+    """`line` unchanged if it fits, otherwise wrapped; leading white space stays."""
     lead = len(line) - len(line.lstrip(" "))
     return " " * lead + one_line(line[lead:], 2000) if "\n" in line or not line.isprintable() else line
 

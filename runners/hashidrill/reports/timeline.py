@@ -388,7 +388,7 @@ def _signal_panels(
 def _points(
     samples: Series, domain: tuple[float, float], bucket_s: float, points: int, worst: bool
 ) -> dict[str, list[Any]] | None:
-    """Samples as they are when they are few, else one a bucket; None where not one of them has a value."""
+    """All samples if they are few, otherwise one for each bucket; None for a bucket without a value."""
     inside = samples.between(int(domain[0] * 1e9), int(domain[1] * 1e9) + 1)
     if not np.isfinite(inside.value).any():
         return None

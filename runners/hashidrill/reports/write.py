@@ -20,9 +20,9 @@ def judge_and_report(
 ) -> tuple[RunVerdict, Path | None]:
     """Judge, and write verdict.json, report.html and summary.md into the recording; (verdict, path of the report).
 
-    There is no report of a recording that cannot be read: the verdict, INVALID then, says why. Nor is there one where
-    nothing can be written, on a full disk or beside a recording of somebody else: a note says that. A terminal that is
-    closed meanwhile interrupts afterwards.
+    There is no report of a recording that cannot be read: the verdict, INVALID then, says why. There is also no report
+    if nothing can be written there (a full disk, another user's recording): a note says so. A terminal that is closed
+    meanwhile interrupts afterwards.
     """
     with PutOff(signal.SIGHUP):
         return _reported(recording, write_verdict(recording, near_to=near_to, recorded_hypotheses=recorded_hypotheses))

@@ -300,9 +300,9 @@ def probe_of(
 def judged(recording: Recording, until: Sequence[Condition]) -> tuple[Outcome, str]:
     """Whether all conditions held from the steady state to the end of the method, and what was measured.
 
-    They are judged as if the experiment expected them. What is INVALID for `hashidrill check` is no bound here, but for
-    two runs that bound the search as they are: one in which the generator was the bottleneck, and one that was sick
-    before its method, or until a guardrail tripped.
+    They are judged as if the experiment expected them. A run that is INVALID for `hashidrill check` gives no bound
+    here, with two exceptions: a run in which the generator was the bottleneck, and a run that was sick before its
+    method or until a guardrail tripped.
     """
     validity = Validity.of(recording)
     if validity.damaged:

@@ -1,4 +1,4 @@
-"""A datacenter in memory, for tests of faults: its hosts react to what a fault does to them, and its canaries see it.
+"""A datacenter in memory, for tests of faults: its hosts react to faults, and its canaries see the effects.
 
 It is not a mock: nothing is recorded and compared. A rule that is set makes the canary slow, a stopped process does not
 answer, a dropped packet is lost, so a fault that does the wrong thing is seen by its own observer.
@@ -464,7 +464,7 @@ class FakeDatacenter:
                 host.process = self.new_process()
 
     def dice(self) -> np.random.Generator:
-        """For what happens many times at once; drawn from the one generator, as all other chance."""
+        """Draws for events that happen many times at once, from the same generator as all other random numbers."""
         return np.random.default_rng(self.random.getrandbits(64))
 
     def new_process(self) -> AgentProcess:

@@ -1,4 +1,4 @@
-"""A Nomad datacenter in memory, for tests of its faults: its servers act on what they are asked, and observers see it.
+"""A Nomad datacenter in memory, for tests of its faults: its servers act on requests, and observers see the results.
 
 Tasks on a node fail where its folder of allocations takes none, as on the real thing: a directory on disk. A killed
 task runs again until its restarts are used up; what is registered is placed at once, on the nodes in turn.

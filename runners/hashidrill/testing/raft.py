@@ -1,4 +1,6 @@
-"""BoltDB files made by hand, for tests of what looks into one; and servers of a fake datacenter that write to them."""
+"""BoltDB files made by hand, for tests of code that reads such a file; and servers of a fake datacenter that write to
+them.
+"""
 
 from __future__ import annotations
 

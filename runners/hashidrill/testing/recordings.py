@@ -9,7 +9,7 @@
         .build()
     )
 
-All times are seconds since the run began. Without `phase` calls the run starts at 0, is ready at 2, waits for its
+All times are seconds since the run began. Without calls of `phase`, the run starts at 0, is ready at 2, waits for its
 steady state from 4, has its method from 10 to 30, recovers until 50, and ends at 52.
 """
 
@@ -264,8 +264,8 @@ class RecordingBuilder:
     ) -> Self:
         """The majority's view of the leader, or of who has another role; an empty name is a time without one.
 
-        The leader says its term each time, if `term` has one. Without `term`: one more for each other leader, and for
-        one that comes back after more than one sample without it.
+        The leader says its term each time, if `term` has one. Without `term`, the term grows by one for each new
+        leader, and for a leader that comes back after more than one sample without it.
         """
         of_term = {"raft.leader": "raft.term", "vault.active": "vault.active_since", "nomad.leader": "nomad.raft_term"}
         last, gone, own = "", 0, 1.0
@@ -438,7 +438,7 @@ def _every(start: float, end: float, every: float) -> list[float]:
 
 
 def resolved_data(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What resolved.json holds. The kinds are not looked up: a test may plant some that nobody has."""
+    """What resolved.json holds. The kinds are not looked up: a test may plant unknown kinds."""
     parameters = {
         "loads": {name: _beside(load, "kind", "profile") for name, load in document.get("load", {}).items()},
         "steps": [step.get("with", {}) for step in document["method"]],

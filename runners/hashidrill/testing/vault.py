@@ -1,4 +1,4 @@
-"""A Vault in memory, for tests of what asks one: servers that seal, elect, and keep secrets and tokens.
+"""A Vault in memory, for tests of Vault's clients: servers that seal, elect, and keep secrets and tokens.
 
 It answers HTTP, so that what is tested speaks to it as to a real one: `VaultApi(transport=vault.transport())`.
 """
@@ -66,7 +66,7 @@ class FakeVaultHost(FakeHost):
         self.process = None
 
     async def api(self, method: str, path: str, **more: Any) -> ApiAnswer:
-        """Without a token, as whoever has none."""
+        """Without a token, the request is anonymous."""
         if not self.hears:
             raise FaultError(f"{self.name}: {method} {path}: no answer")
         body = json.loads(more.get("body") or b"{}")
@@ -76,7 +76,9 @@ class FakeVaultHost(FakeHost):
 
 @dataclass
 class FakeVault:
-    """Three servers, of which the first is active. `initialized=False`: as they are just after their first start."""
+    """Three servers, of which the first is active. `initialized=False` gives servers in the state just after their
+    first start.
+    """
 
     world: FakeDatacenter = field(default_factory=lambda: FakeDatacenter(servers=1, clients=0))
     servers: int = 3

@@ -118,7 +118,7 @@ def test_a_job_that_nobody_asks_for_applies_nothing_and_ends(box, folder, lease_
     assert (said["event"], said["name"], said["why"]) == (
         "refused",
         "unasked",
-        f"nobody asked for it: {why}; nothing was applied",
+        f"the runner did not ask for it: {why}; nothing was applied",
     )
     assert agent.process.wait(PATIENCE_S) == 2
     assert (box.tables(), agent.notes()) == ([], [])

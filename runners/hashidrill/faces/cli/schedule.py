@@ -77,7 +77,8 @@ def schedule(
         str | None, typer.Option(help="Account that runs it (default: yours; empty: that of Nomad or systemd).")
     ] = None,
     command: Annotated[
-        str, typer.Option(metavar="WORDS", help="How hashidrill is started there (default: as it is here).")
+        str,
+        typer.Option(metavar="WORDS", help="The command that starts hashidrill there (default: the one used here)."),
     ] = "",
     output: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where the files go (default: here, or .github/workflows).")
@@ -193,7 +194,7 @@ def _secrets(attach: Path) -> tuple[str, ...]:
 def _check_day(plan: Plan, path: Path) -> None:
     if missing := plan.needs_a_person():
         raise UsageError(
-            f"{path}: nobody is there when it runs, but somebody must confirm: {'; '.join(missing)}. Write"
+            f"{path}: a schedule runs unattended, but a person must confirm: {'; '.join(missing)}. Write"
             " `unattended: true` next to each `confirm` that a scheduled day may go without"
         )
 
@@ -236,7 +237,7 @@ def _environment(user: str | None) -> Mapping[str, str]:
     A history that HASHIDRILL_HISTORY names is everybody's. Raises UsageError for an account that is not here.
     """
     named = {HISTORY: str(history_file().absolute())} if os.environ.get(HISTORY) else {}
-    if not user and user is not None:  # whoever starts it has a home, which is not known here
+    if not user and user is not None:  # the user who starts it has a home directory that this machine does not know
         return named
     if user is None or user == _user():
         home = os.environ.get("HOME")
@@ -252,7 +253,7 @@ def _environment(user: str | None) -> Mapping[str, str]:
 
 
 def _user() -> str:
-    """Whoever calls; "" for root, and for a user without a name, as in some containers."""
+    """The user who calls; "" for root, and for a user without a name, as in some containers."""
     try:
         return "" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
@@ -260,7 +261,9 @@ def _user() -> str:
 
 
 def _check_writable(path: Path, text: str) -> None:
-    """Raises UsageError for a file of somebody else, and for a schedule of something else: one of the two would end."""
+    """Raises UsageError if another tool wrote the file, or if it holds another schedule: writing would end that
+    schedule.
+    """
     try:
         there = path.read_text(errors="replace") if path.exists() else None
     except OSError as error:

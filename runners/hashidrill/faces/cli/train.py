@@ -113,7 +113,7 @@ def train(
     listen: Annotated[
         str,
         typer.Option(
-            "--listen", metavar="ADDRESS", help="With --seats: the address of this machine that has the page."
+            "--listen", metavar="ADDRESS", help="With --seats: the address of this machine on which the page is served."
         ),
     ] = _LOOPBACK,
     overrule: Annotated[
@@ -121,7 +121,7 @@ def train(
         typer.Option("--overrule", help="For the trainer, while a game is on: the last diagnosis is right, or wrong."),
     ] = None,
     because: Annotated[
-        str, typer.Option("--because", metavar="WORDS", help="With --overrule: why; the score card shows it.")
+        str, typer.Option("--because", metavar="WORDS", help="With --overrule: the reason, which the score card shows.")
     ] = "",
     cancel: Annotated[
         bool, typer.Option("--cancel", help="For the trainer: end the game that is on; it counts for nothing.")
@@ -144,10 +144,10 @@ def train(
 ) -> None:
     """Be on call for a real cluster that gets sick.
 
-    Find out why, repair it, and be judged by what its users see. A shell opens on one of the hosts, in which you look
-    around until the pager goes; `hashidrill lab shell HOST` opens more, in any terminal. What is broken is hidden in
-    them. Say what you see with `hashidrill say`; after `hashidrill say done`, users are watched for a while, and the
-    score card comes. Started again while your game is on, it goes back to that game.
+    Find the cause, repair it, and be scored by what the users of the datacenter see. A shell opens on one of the hosts,
+    in which you look around until the pager goes; `hashidrill lab shell HOST` opens more, in any terminal. What is
+    broken is hidden in them. Say what you see with `hashidrill say`; after `hashidrill say done`, users are watched for
+    a while, and the score card comes. Started again while your game is on, it goes back to that game.
 
     Exit codes: 0 passed, 1 failed or without a diagnosis, 2 bad usage, 3 not counted, 130 interrupted.
     """
@@ -243,7 +243,9 @@ def say(
 
 
 def game_shell(host: str | None, command: list[str], trainee: str | None) -> int:
-    """A shell of the game that is on. Returns its exit code; the terminal is as it was, even if the game ended."""
+    """A shell of the game that is on. Returns the shell's exit code, and restores the terminal's settings, even if the
+    game ended first.
+    """
     if host is not None and "--" in sys.argv and sys.argv[sys.argv.index("--") + 1 :] == [host, *command]:
         command, host = [host, *command], None  # `shell -- COMMAND`: the first word of it is no host
     return _shell(games.find_game(trainee or os.environ.get(_VARIABLE)), host, command)
@@ -272,8 +274,8 @@ def _page_asked(who: str, *, serve: bool, port: int, to: Path | None, shell: boo
         return None
     if to is not None and shell and _is_this_terminal(to):
         raise UsageError(
-            f"--tell-trainer {to}: this is the trainee's terminal, and that page shows what is hidden; name a file, or"
-            " the terminal of somebody else"
+            f"--tell-trainer {to}: this is the trainee's terminal, and the trainer's page shows what is hidden; "
+            f"name a file, or another user's terminal"
         )
     if to is None:
         to = games.page_file(who)
@@ -317,7 +319,7 @@ def _list(who: str, *, as_json: bool) -> None:
 
 
 def _games(_who: str, *, as_json: bool) -> None:
-    """For whoever trains a class: who plays what, how it stands, and where the address of its page is."""
+    """For a class's trainer: who plays which game, the state of each, and where the address of its page is."""
     rows: list[dict[str, Any]] = []
     for game in games.all_games():
         page = games.page_file(game.trainee)

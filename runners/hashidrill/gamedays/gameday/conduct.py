@@ -203,7 +203,7 @@ class Lead(Protocol):
         """The run begins now."""
 
     def notes(self, run: PlannedRun, result: Result) -> str:
-        """Shows the result with what was predicted (`predictions`), and returns the scribe's notes."""
+        """Shows the result next to the `predictions`, and returns the scribe's notes."""
 
     def pauses(self, run: PlannedRun) -> None:
         """Waits as long as the plan says, or less."""
@@ -216,7 +216,7 @@ class Lead(Protocol):
 
 
 class Unattended:
-    """Nobody: predictions stay empty, and what needs a person was refused before."""
+    """A day without a lead: predictions stay empty, and steps that need a person are refused before the day begins."""
 
     def __init__(self, say: Callable[[str], None], wait: Callable[[float], None]) -> None:
         self._say, self._wait = say, wait
@@ -228,7 +228,7 @@ class Unattended:
         return check.unattended, "nobody was asked: unattended"
 
     def is_told(self, message: Message) -> bool:
-        self._say(f"message to {message.to}, which nobody sends: {message.say}")
+        self._say(f"message to {message.to}, which no person is here to send: {message.say}")
         return False
 
     def predicts(self, run: PlannedRun, key: str, person: Person, name: str, question: Question) -> Value | None:
@@ -346,7 +346,7 @@ def _left_by(journal: DayJournal, step: Step) -> str:
 def predictions(plan: Plan, done: Done, run: PlannedRun, name: str, last: Result) -> list[dict[str, str]]:
     """What people predicted of a question, and what came of it in the run's last attempt."""
     question, said = plan.day.questions[name], last.get("measured", {}).get(name)
-    # a run that proves nothing surprises nobody
+    # a run that proves nothing cannot contradict a prediction
     told = Measured.from_data(said) if said is not None and last["verdict"] != Verdict.INVALID else None
     found = []
     for key in plan.day.people:

@@ -113,7 +113,7 @@ class DayJournal:
             raise UsageError(f"{self.path}: the day ended before it wrote down what it was; begin it again")
 
     def session(self, **data: Any) -> None:
-        """Somebody begins, or goes on."""
+        """A person begins the day, or continues it."""
         self._write("session", data)
 
     def begin(self, step: str) -> None:
@@ -172,7 +172,9 @@ class DayJournal:
             ) from None
 
     def _understand(self, event: str, said: Mapping[str, Any]) -> None:
-        """Raises ValueError, TypeError or KeyError for what we did not write, UsageError for another version's."""
+        """Raises ValueError, TypeError or KeyError for a text that hashidrill did not write, UsageError for one of
+        another version.
+        """
         if (event == "day") is bool(self.head):
             raise ValueError(event)
         if event == "day":

@@ -106,7 +106,8 @@ class Terminal:
             self._collected = run.name
             self._say("")
             self._say(
-                "  Everybody predicts on a page of their own. Nobody reads an answer before all are shown.", "bold"
+                "  Everybody predicts on a page of their own. All answers stay hidden until all are shown together.",
+                "bold",
             )
 
         def read(text: str) -> str:
@@ -241,7 +242,7 @@ _GO = (("Go", ""), ("Skip it", "s"), ("End the day here", "e"))
 
 @dataclass(frozen=True)
 class Expected:
-    """The question that the lead's next line answers: in the lead's words, and in those for everybody."""
+    """The question that the lead's next line answers: the text for the lead, and the text for everyone else."""
 
     text: str = ""
     """"": use the terminal's prompt."""
@@ -256,8 +257,8 @@ class OnPage:
     """A `Lead` that shows another lead's questions and answers in the room. `expected` has the open question for the
     reader of the line.
 
-    With `keep`, which writes the result of a step to the journal, people predict on pages of their own; the terminal
-    that `lead` is then shows who has answered.
+    `keep` writes the result of a step to the journal. With it, people predict on their own pages, and the lead's
+    terminal shows who has answered.
     """
 
     def __init__(
@@ -343,7 +344,7 @@ class OnPage:
         assert isinstance(self._lead, Terminal)
         while ballot.waiting:
             text = f"{run.title}\nPeople predict on pages of their own."
-            hint = "Nobody reads an answer before all are shown. An answer given later does not count."
+            hint = "All answers stay hidden until all are shown together. An answer given later does not count."
             show = (("Show the answers", ""),)
             self.expected = Expected(text, "Everybody predicts", show, hint, is_over=lambda: not ballot.waiting)
             self.trouble = ""

@@ -74,7 +74,7 @@ class GoCheck(Strict):
     )
     confirm: Text | None = Field(default=None, description="What the lead says yes to")
     unattended: bool = Field(
-        default=False, description="With confirm: a day that runs with --yes begins without anybody saying yes"
+        default=False, description="With confirm: a day that runs with --yes begins without this confirmation"
     )
 
     @model_validator(mode="after")
@@ -141,7 +141,7 @@ class RunSpec(Strict):
     experiment: Text = Field(description="Its name in the library, or its path relative to this file")
     variant: Name | None = Field(default=None, description="Which variant of it, if it has variants")
     compare: bool = Field(
-        default=False, description="Run every variant of it, and judge by what they are compared by (its `compare`)"
+        default=False, description="Run every variant of it, and judge the comparison of the variants (its `compare`)"
     )
     name: Name | None = Field(default=None, description="What this day calls it; default: the experiment's own name")
     title: Title = Field(

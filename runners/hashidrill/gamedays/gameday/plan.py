@@ -33,7 +33,7 @@ Resolve = Callable[[Path], "ResolvedExperiment"]
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One experiment of the day, resolved, with what is asked before it."""
+    """One experiment of the day, resolved, with the questions that people answer before it."""
 
     name: str
     spec: RunSpec

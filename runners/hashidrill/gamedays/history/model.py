@@ -54,7 +54,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Expected:
-    """One expectation of a run, as it was judged."""
+    """One expectation of a run, with its verdict."""
 
     title: str
     finding: str
@@ -63,7 +63,7 @@ class Expected:
 
 @dataclass(frozen=True, order=True)
 class Drilled:
-    """A failure mode: a kind of fault on what its step names, such as `consul:leader`."""
+    """A failure mode: a kind of fault and the target that its step names, such as `consul:leader`."""
 
     kind: str
     on: str
@@ -168,7 +168,7 @@ class Stored:
 
 
 CUT_SHORT = {"interrupted", "crashed", "unfinished"}
-"""Outcomes of what proves nothing because it did not come to its end."""
+"""The outcomes of runs that prove nothing because they did not finish."""
 
 
 def ended_as(verdict: Verdict, outcome: str) -> str:

@@ -1,11 +1,11 @@
 """How noisy a figure is from run to run, and whether a run is outside of that.
 
 Figures are compared by the logarithm of value plus floor (hashidrill.core.compare.figures): a ratio is what counts.
-Those without a floor are compared by their logarithm where all are positive, else as they are. A new value is *outside*
-where Student's t prediction interval of the earlier runs does not hold it: mean +- t * sd * sqrt(1 + 1/n). The level
-is ALARMS over the number of figures that are looked at together, so that a run like all others has any figure outside
-with a chance of at most ALARMS. `tests/unit/gamedays/history/test_noise.py` measures that, also with noise that is
-not normal.
+Figures without a floor are compared by their logarithms if all are positive, otherwise directly. A new value is
+*outside* where Student's t prediction interval of the earlier runs does not hold it: mean +- t * sd * sqrt(1 + 1/n).
+The level is ALARMS over the number of figures that are looked at together, so that a run like all others has any figure
+outside with a chance of at most ALARMS. `tests/unit/gamedays/history/test_noise.py` measures that, also with noise that
+is not normal.
 
 A *drift* over the runs is found by the test of Mann and Kendall, at the same level, and measured by the slope of Theil
 and Sen: neither is misled by a single run that was far off.

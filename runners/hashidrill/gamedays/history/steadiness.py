@@ -131,7 +131,7 @@ def row_at_end(row: int, failures: int, runs: int) -> float:
 
 
 def never_passes(runs: int) -> float:
-    """The chance that every run fails of what fails every second time."""
+    """The probability that all runs fail if each one fails with probability 1/2."""
     return 0.5**runs
 
 

@@ -23,7 +23,9 @@ _PLACE = re.compile(r"\{(env:)?([A-Za-z_][A-Za-z0-9_]*)\}")
 
 @dataclass(frozen=True)
 class Template:
-    """The JSON of a request, in which `{...}` stands for what a message says; without text, the message is the body."""
+    """The JSON body of a request, in which `{...}` stands for parts of the message; without a text, the message itself
+    is the body.
+    """
 
     text: str = ""
 

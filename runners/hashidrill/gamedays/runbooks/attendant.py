@@ -1,4 +1,4 @@
-"""Whoever follows the runbook, inside of the sandbox: goes to hosts, and watches what becomes of the agents.
+"""The operator who follows the runbook inside the sandbox: runs commands on hosts, and watches the state of the agents.
 
     python -m hashidrill.gamedays.runbooks.attendant ROOT
 

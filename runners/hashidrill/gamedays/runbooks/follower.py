@@ -82,7 +82,10 @@ class Follower:
                 if self.diagnosis in block.diagnoses if self.diagnosis else not block.diagnoses:
                     await self._follow(block)
             if not self.diagnosis:
-                outcome, text = UNDECIDED, "no line of its decisions held: the runbook leaves whoever follows it alone"
+                outcome, text = (
+                    UNDECIDED,
+                    "no condition of its decisions held: the runbook does not say what to do next",
+                )
             elif not self.acted:
                 outcome, text = OFF, f"nothing is done about {self.diagnosis}"
         except _End as end:

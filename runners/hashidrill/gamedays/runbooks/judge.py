@@ -115,7 +115,7 @@ def _load(recording: Recording, load: str) -> tuple[Operations, float, int]:
 def _usual_rate(recording: Recording, ops: Operations) -> float:
     """Operations per second that were due in the steady state. Raises HypothesisInvalidError."""
     if "steady" not in recording.phases:
-        raise HypothesisInvalidError("the run never came to its steady state: nobody knows what is usual")
+        raise HypothesisInvalidError("the run never reached its steady state: there is no usual value to compare with")
     start_ns, end_ns = recording.phases["steady"]
     length_s = (end_ns - start_ns) / SECOND
     return len(ops.between(start_ns, end_ns)) / length_s if length_s > 0 else 0.0
@@ -151,8 +151,8 @@ _ENDS = ("fault.reverted", "fault.gone", "fault.ended", "fault.still", "fault.fa
 
 
 class AsHeld(Recording):
-    """Without the observations just before the act: a faded fault is judged by itself, and one whose observer never
-    answered invalidates nothing.
+    """Without the observations just before the act: a faded fault gets its own verdict, and a fault whose observer
+    never answered invalidates nothing.
     """
 
     @cached_property
@@ -166,7 +166,7 @@ class AfterTheAct(AsHeld):
     def __init__(self, recording: Recording, acted_ns: int, until_ns: int) -> None:
         """Raises RecordingError, also for a recording whose times make no sense."""
         if until_ns < acted_ns:
-            raise RecordingError(f"{recording.path}: whoever followed the runbook left before the act was done")
+            raise RecordingError(f"{recording.path}: the rehearsal ended before the runbook's act was done")
         super().__init__(recording.path)
         self._acted_ns, self._until_ns = acted_ns, until_ns
 

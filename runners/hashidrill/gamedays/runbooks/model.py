@@ -86,7 +86,7 @@ class Line:
 
     @property
     def when(self) -> str:
-        """The condition as it is written."""
+        """The condition's text."""
         return " and ".join(condition.text for condition in self.conditions) or OTHERWISE
 
     def because(self, seen: Seen) -> dict[str, Value | None]:
@@ -147,7 +147,7 @@ _SEEN = re.compile(r"\{(?P<name>[a-z][a-z0-9_]*)\}")
 
 
 class PlaceError(Exception):
-    """Nobody could go there: the message says why."""
+    """The host could not be entered: the message says why."""
 
 
 class Machine(Protocol):
@@ -189,7 +189,7 @@ def hosts_of(on: str, machines: Sequence[Machine], seen: Seen, runs: Mapping[str
     if name := named_in(on):
         said = str(seen.get(name) or "").strip()
         if not said:
-            raise PlaceError(f"on={on}: {name} is missing, so nobody knows where that is")
+            raise PlaceError(f"on={on}: {name} is missing, so its place is unknown")
         found = _found(said, machines)
         if found is None:
             raise PlaceError(f"on={on}: {name} said {said!r}, which is no host: {', '.join(by_name)}")
@@ -239,7 +239,7 @@ class FrontMatter(Strict):
     """The YAML between the `---` at the top."""
 
     runbook: Name = Field(description="Its name, as in the name of the file: runbook-NAME.md")
-    pager: Plain = Field(description="What whoever is on call was told")
+    pager: Plain = Field(description="The pager message that the operator got")
     experiments: dict[str, Against] = Field(min_length=1, description="Where it has to help")
     look_alikes: dict[str, Against] = Field(min_length=2, description="Where it has to keep its hands off")
 

@@ -50,7 +50,7 @@ class Job:
     """Variables with the tokens of the datacenter that it attaches to. The written files only have their names."""
 
     def __post_init__(self) -> None:
-        """Raises UsageError for what could begin a line of its own: systemd ends lines at a carriage return too."""
+        """Raises UsageError for characters that could start a new line: systemd ends lines at a carriage return too."""
         for text in (self.what, *self.words, str(self.directory), self.user, *self.variables.values()):
             if not text.isprintable():
                 raise UsageError(
@@ -72,7 +72,7 @@ def _filled(template: str, **values: str) -> str:
 def workflow(job: Job) -> str:
     """A GitHub Actions workflow: its history is kept in the cache from run to run, its recordings are artifacts.
 
-    Raises UsageError for what GitHub does not do: another time zone, or more than every 5 minutes.
+    Raises UsageError for schedules that GitHub cannot run: another time zone, or more often than every 5 minutes.
     """
     if job.zone != "UTC":
         raise UsageError(f"--time-zone {job.zone}: GitHub's schedules are UTC: leave it out, and shift the hours")

@@ -53,7 +53,7 @@ def file_of(trainee: str) -> Path:
 
 
 def remember_result(card: Card) -> None:
-    """Append the game to what its trainee has played. Raises OSError."""
+    """Appends the game to the trainee's list of played games. Raises OSError."""
     path = file_of(card.trainee)
     private_folder(path.parent)
     line = {
@@ -167,8 +167,8 @@ def the_campaign() -> Path:
 def read_campaign(path: Path, *, pages: bool = True) -> Campaign:
     """Raises ExperimentError: one message with the place of each problem.
 
-    Every scenario in it is read, too. Without `pages`, its reading list need not exist: the package does not contain
-    it.
+    Every scenario in it is read, too. Without `pages`, the pages of the reading list need not exist: the package does
+    not contain them.
     """
     document = read_document(path)
     campaign = validated_kind(document, Campaign, KIND, "a campaign")

@@ -85,7 +85,7 @@ class Card:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Card:
-        """Raises TypeError, KeyError for what `data` did not write."""
+        """Raises TypeError or KeyError if the value did not come from `data`."""
         return cls(
             **{
                 **data,
@@ -330,7 +330,7 @@ def write_pages(card: Card, folder: Path, drawn: Mapping[str, Any] | None = None
 
 
 def drawn_of(card: Card, desk: Desk, recording: Recording) -> dict[str, Any]:
-    """The run of the game as the page draws it, and a lane of what was said and done, each until the next."""
+    """The game's run as the page draws it, with a lane of messages and commands, each drawn until the next one."""
     drawn = run_timeline(recording, reads=recording.loads)
     mine = [row for row in card.timeline if row["who"] in {"trainee", "trainer"} or row["what"] == "pager"]
     starts = [(desk.fault_ns or 0) / S + row["at_s"] for row in mine]

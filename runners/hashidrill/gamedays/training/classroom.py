@@ -199,7 +199,7 @@ _LOST = "ended without a score"
 
 @dataclass
 class Row:
-    """How one trainee's game stands. It says nothing of what is hidden, so that a class may see it."""
+    """How one trainee's game stands. It shows nothing that is hidden from trainees, so a class may see it."""
 
     name: str
     scenario: str
@@ -238,7 +238,7 @@ class ScoreTable:
         self.rows = {name: Row(name, scenario) for name in names}
 
     def look(self) -> dict[str, Any]:
-        """The table as it is now, for JSON."""
+        """The current table, for JSON."""
         now_s = self._clock() - self._began_s
         on = {game.trainee: game for game in games.all_games()}
         for name in [*self.rows, *(name for name in on if name not in self.rows)]:
@@ -292,7 +292,7 @@ class ClassRoom(Room):
         self._changing = threading.Lock()
 
     def show(self, table: Mapping[str, Any]) -> None:
-        """Show the table as it is now."""
+        """Show the current table."""
         with self._changing:
             self._table.tree.update(table)
             self._table.renew()

@@ -124,7 +124,11 @@ def course_of(written: Written, choice: Choice) -> Course:
     experiment = {
         "apiVersion": API_VERSION,
         "kind": EXPERIMENT,
-        "metadata": {"name": "game", "title": "A game of training", "why": "Somebody learns what this looks like"},
+        "metadata": {
+            "name": "game",
+            "title": "A game of training",
+            "why": "A trainee learns the symptoms of this fault",
+        },
         # every game has sized disks, so a size reveals nothing
         "datacenter": {**datacenter, "disk": {"size": _DISK, **(datacenter.get("disk") or {})}},
         **{key: data[key] for key in ("load", "clients") if data.get(key)},

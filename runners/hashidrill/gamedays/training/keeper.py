@@ -1,7 +1,6 @@
 """The keeper of a game and its page (hashidrill.gamedays.warroom); only the trainer sees there what is hidden.
 
-Everybody else sees the output of `hashidrill say users`, and the state of the game. Without `--serve` there is no
-page.
+Everyone else sees the output of `hashidrill say users`, and the state of the game. Without `--serve` there is no page.
 """
 
 from __future__ import annotations

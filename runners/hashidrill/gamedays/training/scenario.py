@@ -160,7 +160,7 @@ class Truth(Strict):
     expert: list[Look] = Field(default=[], max_length=20)
     repair: Text = Field(description="What repairs it, for the debrief")
     runbook: str = Field(default="", max_length=200, description="The runbook that fits, a path below the library")
-    debrief: Text = Field(description="Why it looked as it did, and what happened to whom")
+    debrief: Text = Field(description="The reasons for the symptoms, and the incidents that had them")
     play: list[dict[str, Any]] = Field(default=[], max_length=MOST_ENTRIES, description="How a script solves it")
 
 

@@ -91,7 +91,7 @@ def _renamed(value: Any) -> Any:
 
 
 def _open(schema: Any) -> Any:
-    """With `${name}` in place of any single value. What decides which branch applies stays as it is."""
+    """With `${name}` in place of any single value. The condition that chooses the branch stays unchanged."""
     if not isinstance(schema, dict):
         return schema
     made = dict(schema)

@@ -1,8 +1,8 @@
 """The recording of a game: sealed while the game is on, opened by its keeper once the engine has ended.
 
 The engine writes lines of the journal, the database and run.json encrypted (hashidrill.gamedays.training.seal). The
-keeper holds the files that the runner writes, opens all of it, and puts in what only the keeper knows: its entries
-of the journal, and the checksums of what is there now.
+keeper holds the files that the runner writes, opens all of them, and adds what only the keeper knows: its entries in
+the journal, and the checksums of the files now.
 """
 
 from __future__ import annotations

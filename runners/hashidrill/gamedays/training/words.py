@@ -305,7 +305,7 @@ def _roles(clauses: Iterable[Sequence[str]]) -> set[str]:
 
 
 def _blamed(clauses: Iterable[Sequence[str]], names: Mapping[str, str], trouble: Sequence[str]) -> Iterator[set[str]]:
-    """The hosts of each clause that says the trouble; and those of what says "too" after one."""
+    """The hosts named in each clause that states the trouble, and those in a clause that says "too" after one."""
     phrases, after = [_tokens(word) for word in trouble], False
     for clause in clauses:
         said = _affirmed(clause)

@@ -1,7 +1,7 @@
-"""What happens in a war room besides the events of a run: who is asked what, who predicts what, what the scribe writes.
+"""Events of a war room that are not events of a run: questions to people, predictions, the scribe's notes.
 
-Like the events of a run, each says who may see it; `Audience.TRAINEE` stands for everybody who only watches. Fields
-that are `_FOR_THE_LEAD` tell what an experiment breaks.
+Like the events of a run, each says who may see it; `Audience.TRAINEE` stands for all people who only watch. Fields that
+are `_FOR_THE_LEAD` tell what an experiment breaks.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Asked(_ForAll):
     event: str = "room.asked"
     id: int
     for_all: str = ""
-    """The question, as everybody may read it."""
+    """The question in the words that everyone may read."""
     text: str = field(default="", metadata=_FOR_THE_LEAD)
     choices: tuple[tuple[str, str], ...] = field(default=(), metadata=_FOR_THE_LEAD)
     hint: str = field(default="", metadata=_FOR_THE_LEAD)

@@ -1,7 +1,7 @@
-"""A war room: what happened so far, for everybody and for the lead, and what the lead's page may do.
+"""A war room: the events so far, for everyone and for the lead, and the actions of the lead's page.
 
-Whoever plays runs tells it what happens, in any thread; it never waits for a browser, and what goes wrong in a browser
-or on the way there never reaches a run.
+The code that runs experiments reports events to it, from any thread. It never waits for a browser, and errors in a
+browser or on the network never reach a run.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ def _utc_now() -> dt.datetime:
 
 
 class Room:
-    """`stop`, `answer` and `note` are what pages of the lead ask for; the rest is for whoever plays runs."""
+    """`stop`, `answer` and `note` serve requests from the lead's pages; the code that runs experiments calls the other
+    methods.
+    """
 
     lead_url = watch_url = ""
     page = "warroom.html"
@@ -114,7 +116,7 @@ class Room:
         self.tell(Planned(title=title, runs=len(runs), titles=tuple(runs), goals=tuple(goals), people=tuple(people)))
 
     def note(self, who: str, text: str, *, watchers: bool = False) -> None:
-        """A line in the log: for the lead alone, or for whoever watches, too."""
+        """A line in the log: for the lead only, or for watchers too."""
         self.tell((SaidToAll if watchers else Said)(who=who, text=text))
 
     def shows_ballot(self) -> None:
@@ -131,11 +133,11 @@ class Room:
         self.tell(Predicted(run=run, key=key, who=who, ask=ask, answer=answer))
 
     def happened(self, run: int, measured: Mapping[str, str]) -> None:
-        """What came of what was predicted, by key."""
+        """The outcomes that were predicted, by key."""
         self.tell(Happened(run=run, measured=dict(measured)))
 
     def ran(self, run: int, verdict: str, title: str) -> None:
-        """A run of the plan is over; from now on everybody reads what it was."""
+        """A run of the plan is over; from now on its content is public."""
         self.tell(Ran(run=run, verdict=verdict, title=title))
 
     @contextlib.contextmanager
@@ -168,7 +170,7 @@ class Room:
         """Nothing more happens."""
         self._stoppable = False
         self.tell(Over(text=text))
-        self.is_over = True  # once it was told: whoever reads this has it
+        self.is_over = True  # set after the event is stored: a reader who sees it finds the event
         self.on_change()
 
     def take_notes(self) -> list[str]:
@@ -196,7 +198,7 @@ class Room:
         return True
 
     def answer(self, number: int, text: str) -> bool:
-        """False where that question is not open any more: somebody was faster."""
+        """Returns False if the question is no longer open: another person was faster."""
         with self._lock:
             if self._question is None or self._question[0] != number:
                 return False

@@ -54,7 +54,9 @@ BRIDGE = "hashidrill0"
 PREFIX = 24
 NETWORK = f"10.73.0.0/{PREFIX}"
 CONTROL_ADDRESS = "10.73.0.1"
-"""The address of probes and observers. No fault ever names it: an observer must not depend on what is broken."""
+"""The address of probes and observers. No fault ever targets it: an observer must not depend on a component under
+fault.
+"""
 LOAD_ADDRESS = "10.73.0.2"
 """The address of loads. Faults on `clients` and `all` do name it."""
 _BLOCKS = {"server": range(11, 31), "spare": range(11, 31), "client": range(31, 61)}

@@ -87,7 +87,7 @@ def download(product: Product, version: str, work: Path, say: Callable[[str], No
     if not hmac.compare_digest(found, wanted):
         raise WayError(
             f"{archive_url} has SHA-256 {found}, and {by} says {wanted}: it was not used "
-            "(a broken download, or somebody between here and there)"
+            "(a broken download, or an attacker on the way)"
         )
     source = f"release archive {archive_url}"
     if not archive_url.endswith(".zip"):
@@ -157,7 +157,7 @@ def architecture() -> str:
 
 
 def _client(base: str) -> httpx2.Client:
-    """Follows redirects, and asks nobody over plain HTTP: neither the first server nor where that sends it."""
+    """Follows redirects, and refuses plain HTTP, for the first server and for each redirect."""
 
     def check(request: httpx2.Request) -> None:
         _require_https(str(request.url), f"{base} leads to")

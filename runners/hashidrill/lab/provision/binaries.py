@@ -286,7 +286,7 @@ def _official(product: Product, version: str, say: Progress) -> Binary | None:
             check_version(product, version, path)
             return keep(product, version, path, source)
     except (WayError, OSError) as error:
-        say(f"{product.name} {version} stays without a UI, as it was built here: {error}")
+        say(f"{product.name} {version} was built on this machine and stays without a UI: {error}")
         return None
 
 

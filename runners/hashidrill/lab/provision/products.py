@@ -53,7 +53,7 @@ TOXIPROXY = Release(
 @dataclass(frozen=True)
 class Product:
     """One binary. `says` finds the version in the output of `NAME version_argument`; without it, the binary reports no
-    version, and its record alone names it. Without a `release` it is built.
+    version, and its record alone names it. Without a `release`, hashidrill builds the binary.
 
     `stamp` is the Go variable that the vendor's own release sets to the version, in the form of `stamp_as`; without
     it, toxiproxy reports "git".

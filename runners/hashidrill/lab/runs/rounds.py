@@ -219,7 +219,7 @@ def played(side: str, path: Path, wanted: Sequence[Figure], before: Sequence[Pla
     use = use_of(recording, [run.use for run in before if run.use is not None])
     invalid = next(iter(Validity.of(recording).invalid), "")
     invalid = use.why or invalid if invalid else ""
-    # a side that starved itself counts as it was; so does one that was starved, next to one that was too
+    # a side that used up the CPU itself counts unchanged; so does a starved side if the other side was starved too
     measured = {each.name: each.of(recording, though_busy=use.starved) for each in wanted}
     return Played(side, path, measured, invalid, recording.outcome == UNSTEADY, use)
 

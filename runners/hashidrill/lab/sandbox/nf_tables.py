@@ -260,7 +260,9 @@ def _message(kind: int, flags: int, sequence: int, body: bytes, *, family: int =
 
 
 def _transact(messages: Sequence[_Message]) -> None:
-    """All or nothing. The kernel processes messages as they are sent; only the last one requests an acknowledgement."""
+    """All or nothing. The kernel processes messages in the order sent; only the last one requests an
+    acknowledgement.
+    """
     last = len(messages)
     batch = [_message(_BATCH_BEGIN, 0, 0, b"", family=0, resource=_SUBSYSTEM)]
     for number, (_, kind, flags, body) in enumerate(messages, 1):

@@ -137,8 +137,8 @@ async def member_states(hosts: Hosts, *, but: str) -> dict[str, int]:
 async def check_quorum_without(hosts: Hosts, host: Host) -> None:
     """Raises FaultError if the other servers would not be a majority without this one.
 
-    Waits for a server that is coming back. With one or two voters the rest is never a majority, so the check does
-    not apply. A dead voter that autopilot removes meanwhile still counts.
+    Waits for a server that is coming back. With one or two voters, the remaining ones are never a majority, so the
+    check does not apply. A dead voter that autopilot removes meanwhile still counts.
     """
     left: list[str] = []
     most = 0
@@ -254,8 +254,8 @@ async def ask_another_for(
 ) -> list[ApiAnswer]:
     """Answers from another server's own copy of the state (`stale`), as Raft replicated it; all from the same server.
 
-    A fault that wrote through `host` is proven by what arrived elsewhere. Followers are asked first, because the leader
-    took the write itself. A server that knows no leader is out of date and skipped. If there is no other server, `host`
+    A write through `host` is proven by reading it from another host. Followers are asked first, because the leader took
+    the write itself. A server that knows no leader is out of date and skipped. If there is no other server, `host`
     answers with the leader's state. Raises FaultError when none answers.
     """
     leader = await leader_of(hosts)

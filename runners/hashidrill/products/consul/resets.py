@@ -85,7 +85,9 @@ def _moments(window: FaultWindow) -> tuple[int, int]:
 
 @dataclass
 class Judged:
-    """`fates` by the index of each acknowledged write; the others by key, with what is wrong as a sentence."""
+    """`fates` is keyed by the index of each acknowledged write. The other two are keyed by KV key; their values are
+    sentences that say what is wrong.
+    """
 
     fates: dict[int, Fate] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,5 @@
-"""Consul's configuration: of local agents, what a reload can change, what an agent shows, and `consul validate`.
+"""Consul's configuration: that of local agents, the part that a reload can change, the part that an agent reports, and
+`consul validate`.
 
 Read in the sources of 1.10.3 and 1.22.2 (agent.reloadConfigInternal and its callees), because the documentation
 names only some of the keys.

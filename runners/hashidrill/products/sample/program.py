@@ -61,8 +61,8 @@ def fetch(store: str, path: str) -> bytes:
 class Cache:
     """Answers from its disk; a missing key comes from the store, and is on disk before it is answered (write-through).
 
-    With `bypass_after_s`, it does not wait for a slower disk operation: the answer comes from the store, and so do
-    all others for `off_for_s`.
+    With `bypass_after_s`, it does not wait for a disk operation that takes longer: the store answers instead, and
+    answers all requests for `off_for_s`.
     """
 
     def __init__(self, store: str, data: str, bypass_after_s: float | None, off_for_s: float) -> None:

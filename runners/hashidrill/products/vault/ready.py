@@ -30,7 +30,7 @@ active one: the server answers 204 and stays active. Measured: so did 1 of 3 con
 """
 
 Look = tuple[bool | None, str, int | None]
-"""For `wait_while_it_moves`: whether it is done, what is missing, and the progress."""
+"""The state for `wait_while_it_moves`: whether it is done, what is missing, and the progress."""
 
 
 async def make_ready(
@@ -74,7 +74,7 @@ class _Steps:
         if not seal.answered:
             return None, f"{first.name}: {seal}", None
         if seal.initialized:
-            raise DatacenterError(f"{first.name}: its vault is initialised already, by somebody who has its keys")
+            raise DatacenterError(f"{first.name}: another person has already initialised this vault, and has its keys")
         shares = {"secret_shares": 1, "secret_threshold": 1}
         said = await self.api.call(first.address, "PUT", "sys/init", shares, timeout_s=_INIT_WITHIN_S)
         if not said.ok:

@@ -298,7 +298,7 @@ def final_summary(console: Console, verdict: RunVerdict, recording: Recording, r
 def say_judgements(
     console: Console, judgements: Sequence[Judgement], text_of: Callable[[Judgement], str] = lambda each: each.text
 ) -> None:
-    """Each with what was found, and below it the evidence, if `text_of` it is its own."""
+    """Lists each item with the finding, and below it the evidence, if `text_of` gives some of its own."""
     for judgement in judgements:
         symbol, word = FINDINGS[judgement.finding]
         say(console, f"  {symbol} {judgement.title}", _FINDING_COLOURS[judgement.finding])
@@ -340,7 +340,9 @@ def folded(line: str, console: Console) -> list[str]:
 
 
 def say(console: Console, line: str, style: str = "") -> None:
-    """One line as it is: no markup in it is read, no escape sequence passes, and a log does not fold it."""
+    """Prints one line literally: no markup is interpreted, no escape sequence passes, and the line is not wrapped in a
+    log.
+    """
     console.print(Text(for_encoding(plain_line(line), console.encoding), style), soft_wrap=True, highlight=False)
 
 
@@ -354,7 +356,7 @@ def _spaced(first: str, second: str) -> str:
 
 
 def comparison_summary(console: Console, verdict: ComparisonVerdict, folder: Path, report_path: Path | None) -> None:
-    """Each comparison, what came of each run, the figures side by side, and what to do next."""
+    """Each comparison, the outcome of each run, the figures side by side, and what to do next."""
     result = verdict.verdict
     say(console, "")
     say(console, f"{SYMBOLS[result]} {result.value}  {verdict.title}", f"bold {COLOURS[result]}")

@@ -91,7 +91,7 @@ class RunMetrics:
         return replace(run, **change)
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Every metric with what is known now: gauges, in the base units of Prometheus."""
+        """Every metric that has a value now, as gauges in the base units of Prometheus."""
         family = _Families()
         for experiment, run in self._runs.items():
             if run.judged is not None:

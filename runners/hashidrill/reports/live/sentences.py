@@ -30,7 +30,7 @@ ALARMS = {"fault.unproven", "fault.failed", "fault.faded", "fault.stuck", "guard
 
 
 class Sentences:
-    """Knows the faults of a run by what their intents said, so that later events can name them."""
+    """Remembers the faults of a run from their intents, so that later events can name them."""
 
     def __init__(self) -> None:
         self._labels: dict[str, str] = {}
@@ -106,7 +106,7 @@ class JsonLines:
         self._out = out
 
     def event(self, event: Event) -> None:
-        """Raises OSError when nobody reads any more, or the disk is full; the bus leaves it out then."""
+        """Raises OSError if the reader is gone or the disk is full; the bus then stops calling it."""
         try:
             self._out.write(encode(event) + "\n")
             self._out.flush()

@@ -1,4 +1,6 @@
-"""Each run as one OpenTelemetry trace, sent when it has been judged; the OTEL_* variables say where, and with what."""
+"""Each run as one OpenTelemetry trace, sent when it has been judged; the OTEL_* variables give the endpoint and its
+settings.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ _GOES_WRONG = {"fault.unproven", "fault.failed", "fault.stuck"}
 
 
 def trace_id(run: str) -> str:
-    """The id of that run's trace, 32 hex digits; whoever knows the id of the run finds its trace."""
+    """The id of that run's trace, 32 hex digits, computed from the run's id."""
     return hashlib.sha256(run.encode()).hexdigest()[:32]
 
 

@@ -52,8 +52,9 @@ class Rule(Protocol):
 class Expectations:
     """A run is broken if an expectation is broken: of one hypothesis, or (without a name) any.
 
-    Without a name, a run that was sick without any fault is broken too: its steady state never held, or it never got
-    ready. A known issue counts as broken only for its own name, because that is then the subject of the search.
+    If no expectation is named, a run that was sick before any fault is broken too: its steady state never held, or it
+    never got ready. A known issue counts as broken only for its own name, because that is then the subject of the
+    search.
     """
 
     name: str | None = None

@@ -57,7 +57,7 @@ class Candidates(Protocol):
         """A candidate, for a person."""
 
     def resolved(self, name: str) -> ResolvedExperiment:
-        """The experiment as it is run with a candidate. Raises RefusedError."""
+        """The experiment with the candidate's configuration, as it runs. Raises RefusedError."""
 
     def alike(self, one: str, other: str) -> Alike | None:
         """What two resolved candidates have in common, as far as known before their runs."""
@@ -121,7 +121,7 @@ class Versions:
 
 
 _ROLE = "server"
-"""The key that says whose configuration it is: left out of what agents get, and needed to validate it."""
+"""The key that names the product of a configuration. Agents do not get it; validation needs it."""
 
 Refusal = Callable[[Path, Path, Mapping[str, Any]], str]
 """Maps (file, working folder, settings) to the agent's own refusal; "" if it accepts them."""

@@ -163,7 +163,9 @@ Answer = tuple[str, bool, bool]
 class ChangedEndError(Exception):
     """A known end no longer answers as it did. Its text says which, and how it answered; `takes` what to change."""
 
-    def __init__(self, why: str, takes: str = "a machine that stays as it is, and a new search (not --resume)") -> None:
+    def __init__(
+        self, why: str, takes: str = "a machine whose load does not change, and a new search (not --resume)"
+    ) -> None:
         super().__init__(why)
         self.takes = takes
 

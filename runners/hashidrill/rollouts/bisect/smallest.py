@@ -1,8 +1,9 @@
 """The smallest set of changes that breaks an experiment: delta debugging, for runs that are noisy and dear.
 
-First a search over prefixes: the change whose addition breaks the others before it is needed. With it in place, the
-same search over those before it finds the next one, until what was found breaks by itself. Each change of the answer
-costs about log2(n) candidates; changes that break only together are found one after the other.
+First a search over prefixes: the change whose addition breaks the others before it is needed. With that change in
+place, the same search over the earlier changes finds the next one, until the found changes alone break the datacenter.
+Each change of the answer costs about log2(n) candidates; changes that break only together are found one after the
+other.
 
 Then `ddmin` (Zeller and Hildebrandt, 2002) over what was found: it takes parts away until no single change can be left
 out. After a search over prefixes that is mostly nothing to do; it matters where changes cure each other, and where the
@@ -68,7 +69,7 @@ class Smallest:
 
 @dataclass(frozen=True)
 class WrongEnd:
-    """Without any change it breaks already (`good`), or with all of them it holds."""
+    """It breaks even without any change (`good`), or holds with all of them."""
 
     good: bool
     wrong: float

@@ -294,7 +294,7 @@ class Log:
 
 
 def _number(value: object) -> float | None:
-    """Raises TypeError or ValueError for what is no number."""
+    """Raises TypeError or ValueError if the value is not a number."""
     number = None if value is None else float(value)  # type: ignore[arg-type]
     if number is not None and math.isnan(number):
         raise ValueError("NaN")

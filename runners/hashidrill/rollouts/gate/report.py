@@ -138,7 +138,7 @@ _SLOW = 1.25
 
 
 def as_junit(result: Result) -> str:
-    """A regression is a failure, what cannot be told an error. No case passes without having been measured."""
+    """A regression is a failure; an undecided result is an error. No case passes without having been measured."""
     root = Element("testsuites", name="hashidrill gate")
     whole = [_change_case(result)]
     if result.verdict is GateVerdict.CANNOT_TELL:
@@ -299,7 +299,7 @@ SYMBOLS = {verdict: {"fail": "✗", "invalid": "?", "pass": "✓"}[tone] for ver
 
 
 def change_lines(result: Result) -> Iterator[str]:
-    """Before anything runs: what differs, and what nobody gets."""
+    """Printed before anything runs: the keys that differ, and the keys that no agent gets."""
     found = result.differences
     one, other = result.names
     ran = "" if result.versions[0] != result.versions[1] else f" {result.version}"

@@ -56,7 +56,7 @@ class Picked:
 def suite(names: Sequence[str], product: str) -> list[Member]:
     """The experiments of these names, or with these tags, that have agents of that product.
 
-    Raises UsageError for a suite without any experiment, UnknownNameError for what is neither a name nor a tag.
+    Raises UsageError for a suite without experiments, UnknownNameError for a word that is neither a name nor a tag.
     """
     found: dict[str, Member] = {}
     for name in names:

@@ -342,7 +342,7 @@ class Result:
 
     @property
     def verdict(self) -> GateVerdict:
-        """A regression is one; short of that, what was tested says nothing of what was not."""
+        """One regression decides it; without one, the tested keys say nothing about the untested ones."""
         if self.audit.failing:
             return GateVerdict.REGRESSION
         found = self.tested

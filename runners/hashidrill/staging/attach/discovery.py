@@ -226,8 +226,8 @@ def _unready(target: AttachTarget, roles: Mapping[str, Mapping[str, Any]]) -> It
     if bad := [f"{name} ({pod['phase']})" for name, pod in sorted(pods.items()) if not pod["ready"]]:
         are = "is" if len(bad) == 1 else "are"
         yield (
-            f"{len(bad)} of its {len(pods)} pods {are} not ready: {', '.join(bad)}; a drill begins with what is well:"
-            f" wait, or find out why in {place_of(target)}"
+            f"{len(bad)} of its {len(pods)} pods {are} not ready: {', '.join(bad)}; a drill must begin with healthy "
+            f"agents: wait, or find out why in {place_of(target)}"
         )
 
 

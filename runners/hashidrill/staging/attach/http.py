@@ -79,7 +79,7 @@ class Wire:
                 extensions=extensions(self.login),
                 timeout=httpx2.Timeout(timeout_s, connect=min(timeout_s, _CONNECT_WITHIN_S)),
             )
-        except (httpx2.HTTPError, OSError) as error:  # httpx2 lets an alert of TLS 1.3 through as it is
+        except (httpx2.HTTPError, OSError) as error:  # httpx2 does not wrap the error of a TLS 1.3 alert
             text, certificate = why(error)
             raise UnansweredError(f"{base}: {method} {path}: {text}", certificate=certificate) from None
         return ApiAnswer(answer.status_code, answer.content, {k.lower(): v for k, v in answer.headers.items()})

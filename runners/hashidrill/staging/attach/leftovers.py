@@ -62,7 +62,7 @@ async def sweep(
     within_s: float = _WITHIN_S,
     may: May | None = None,
 ) -> tuple[Sequence[str], Sequence[str]]:
-    """(what was removed, what could not be and why), each also sent as an audit line.
+    """Returns what was removed, and what could not be removed and why; sends each also as an audit line.
 
     `may` is called before each removal. Raises nothing.
     """

@@ -129,7 +129,7 @@ class HostLinks:
     @property
     def _wire(self) -> Wire:
         if self._maybe is None:
-            raise FaultError(f"{self._host}: nobody is connected to the toxiproxy")
+            raise FaultError(f"{self._host}: no client is connected to the toxiproxy")
         return self._maybe
 
     def _link(self, proxy: str) -> Link:
@@ -148,7 +148,7 @@ class HostLinks:
 
     async def add_toxics(self, proxy: str, names: Sequence[str], toxics: Sequence[Toxic]) -> None:
         if not self._link(proxy).enabled:
-            raise FaultError(f"the proxy {proxy} is disabled: whoever disabled it must enable it first")
+            raise FaultError(f"the proxy {proxy} is disabled: the person who disabled it must enable it first")
         for name, toxic in zip(names, toxics, strict=True):
             wanted = {
                 "name": name,

@@ -149,7 +149,9 @@ class Attachable(Protocol):
         """(token, its origin) from the command line's own place, like ~/.vault-token."""
 
     async def discover(self, wire: Wire) -> Found:
-        """Discovers the datacenter without changing it. Raises AttachError that says what is missing, and for what."""
+        """Discovers the datacenter without changing it. Raises AttachError; the message says what is missing, and which
+        part needs it.
+        """
 
     def parts(self, host: Host, login: Login) -> Mapping[type[Any], Any]:
         """Capabilities that it adds to a host of one of its agents, with their implementations."""
@@ -185,7 +187,7 @@ def spec_by_role(found: Found, model: type[BaseModel]) -> Mapping[str, Any]:
 
 
 def host_of(address: str) -> str:
-    """Without the port, and without the brackets of IPv6."""
+    """The host part of an address, without the port and without the brackets of IPv6."""
     return address.rpartition(":")[0].strip("[]")
 
 

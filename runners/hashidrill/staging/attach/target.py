@@ -152,7 +152,7 @@ def part_of_pods(name: str) -> type[Part]:
 
 @cache
 def model_of_kubernetes() -> type[KubernetesDatacenter]:
-    """With a part for each product that can be attached."""
+    """The model of an Attach file, with a part for each product that can be attached."""
     fields: Any = {
         name: (dict[str, Any] | None, Field(default=None, description=f"{name.title()}, by the labels of its pods"))
         for name in attachables()

@@ -169,7 +169,7 @@ class _Held:
             self._settled.set()
 
     async def stream(self) -> SocketStream:
-        """Once it is open. Raises what kept it from that; whoever stops waiting leaves nothing open."""
+        """Once it is open. Raises the error that prevented it; a cancelled wait leaves nothing open."""
         try:
             await self._settled.wait()
         except BaseException:

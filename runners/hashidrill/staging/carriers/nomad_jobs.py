@@ -199,7 +199,7 @@ class Jobs:
         try:
             return safe_json.parse(answer.body)
         except ValueError:
-            raise self._error(f"Nomad answered {method} {path} with what is no JSON: {_said(answer)}") from None
+            raise self._error(f"Nomad answered {method} {path} with a body that is not JSON: {_said(answer)}") from None
 
     async def _asked(
         self, method: str, path: str, *, needs: str, body: Any = None, params: Mapping[str, str] | None = None

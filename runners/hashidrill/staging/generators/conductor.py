@@ -342,7 +342,7 @@ def spawner_of(fleet: Mapping[str, Any], run_id: str) -> Spawner:
         case "nomad":
             return NomadSpawner.of(fleet, run_id)
         case other:
-            raise SpawnError(f"nobody knows how to start workers by {other!r}")
+            raise SpawnError(f"hashidrill cannot start workers by {other!r}")
 
 
 async def conducted(commands: asyncio.StreamReader, say: Say) -> int:

@@ -45,7 +45,7 @@ class EngineSettings(Strict):
 
 
 def settings_of(written: Any, where: str) -> EngineSettings:
-    """The section as it was written. Raises AttachError that names each wrong key."""
+    """The section's settings as written. Raises AttachError that names each wrong key."""
     try:
         return EngineSettings.model_validate(dict(written or {}))
     except (ValidationError, ValueError, TypeError) as error:

@@ -177,7 +177,7 @@ def check_clocks(now: dt.datetime, theirs: dt.datetime | None, skew_s: float, wh
     if apart_s > skew_s + 1:  # a Date header has whole seconds
         raise InterlockError(
             f"this machine's clock ({_shown(now)}) and that of {whose} ({_shown(theirs)}) are {apart_s:.0f}s apart,"
-            f" more than {skew_s:g}s: nobody can say whether an arming is in force; set the clock"
+            f" more than {skew_s:g}s: whether an arming is in force is unknown; set the clock"
         )
 
 

@@ -187,7 +187,7 @@ class Guard:
         return ""
 
     async def _armed(self, subject: Subject, kv: Kv | None = None) -> tuple[arming.Arming, arming.Armed]:
-        """The arming, and what of it is about this run. Raises InterlockError."""
+        """The arming, and the part of it that concerns this run. Raises InterlockError."""
         kv = kv or self._kv
         where, entry = await operate.arming_in(kv, self.settings, self._folder)
         found = arming.read(None if entry is None else entry.value, where, self.settings.arming.public_key)
@@ -213,8 +213,8 @@ class Guard:
         """Raises InterlockError for an arming that another one had replaced: Consul's state was reset since."""
         if entry is None or entry.modified < self._newest:
             raise InterlockError(
-                f"the arming at {where} was replaced, and Consul's state was set back since: what stands there is older"
-                " than what was seen; arm it again"
+                f"the arming at {where} was replaced, and Consul's state was set back since: the arming there is "
+                f"older than the one seen before; arm it again"
             )
         self._newest = entry.modified
 

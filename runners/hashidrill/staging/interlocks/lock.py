@@ -164,7 +164,7 @@ async def _renew(kv: Kv, key: str, ttl_s: float, holder: Holder, *, lock: Lock, 
             # a snapshot from before this run was restored, or the session was ended
             lock.session = await _acquired(kv, key, ttl_s, holder)
             renewed_s = anyio.current_time()
-            tell(f"the lock {key} was gone, and nobody had taken it: it is held again")
+            tell(f"the lock {key} was gone, and no other run had taken it: this run holds it again")
         except SilentError as silent:
             error = str(silent)
             if anyio.current_time() - renewed_s >= ttl_s:
@@ -179,7 +179,7 @@ def _taken(value: str, key: str) -> InterlockError:
     try:
         said = str(Holder(**parse(value)))
     except (ValueError, TypeError):
-        said = f"somebody who did not say who ({value[:100]!r})"
+        said = f"an unnamed person ({value[:100]!r})"
     return InterlockError(
         f"already locked: another game day holds {key}: {said}; wait for its end, or stop it with"
         " `hashidrill staging stop`; where its runner died, `hashidrill heal --attach FILE` reverts what is left, and"

@@ -58,7 +58,7 @@ def made(
     if said.public_key is None:
         if private_key is not None:
             raise UsageError(
-                "--key: the attach file pins no key, so nobody would check the signature; add under interlocks.arming:"
+                "--key: the attach file pins no key, so no run would check the signature; add under interlocks.arming:"
                 f" `public_key: {arming.public_of(private_key)}`"
             )
         return found.text()

@@ -103,7 +103,7 @@ class StopSettings(Strict):
     @classmethod
     def _bounded(cls, value: Duration) -> Duration:
         if not 0.2 <= value <= 30:
-            raise ValueError("give 200ms to 30s: a stop button that nobody looks at stops nothing")
+            raise ValueError("give 200ms to 30s: a stop button that is checked more rarely stops nothing in time")
         return value
 
 
@@ -147,7 +147,7 @@ def interlock_rights(settings: InterlockSettings, *, sets_back: bool = False) ->
 
 
 def settings_of(written: Any, where: str) -> InterlockSettings:
-    """The section as it was written. Raises InterlockError that names each wrong key."""
+    """The section's settings as written. Raises InterlockError that names each wrong key."""
     try:
         return InterlockSettings.model_validate(dict(written or {}))
     except (ValidationError, ValueError, TypeError) as error:

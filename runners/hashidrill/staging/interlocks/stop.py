@@ -99,7 +99,7 @@ async def watch(
         except SilentError as error:
             if not told and anyio.current_time() - seen_s >= _UNSEEN_S:
                 told = True
-                tell(f"nobody sees the stop button for {_UNSEEN_S:g}s: {error}; Ctrl-C stops the run too")
+                tell(f"the stop button could not be read for {_UNSEEN_S:g}s: {error}; Ctrl-C stops the run too")
         with anyio.move_on_after(within_s / 2):
             await lock.lost.wait()
         await pause(0)

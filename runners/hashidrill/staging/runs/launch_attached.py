@@ -124,7 +124,7 @@ def run_attached(
     Raises InterlockError before there is a recording.
     """
     anyio.run(_allowed, plan_of(resolved.experiment, target, estate))
-    machine_key()  # without it, heal would have to ask about everything that a killed run leaves
+    machine_key()  # without it, heal would have to search for everything that a killed run leaves
     lifeline, other_end = os.pipe()
     ours = os.fdopen(other_end, "wb")
     info = {

@@ -60,7 +60,7 @@ def test_a_fault_that_cannot_be_reverted_outranks_the_stop(tmp_path):
 
 @pytest.mark.lie
 def test_a_watcher_that_crashes_ends_the_run_and_reverts(tmp_path, capsys):
-    """Nobody sees the stop button any more: a run must not go on without it."""
+    """The stop button cannot be read any more: a run must not go on without it."""
 
     async def stop():
         await anyio.sleep(8)

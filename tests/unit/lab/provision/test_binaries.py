@@ -120,7 +120,7 @@ def test_what_has_a_ui_or_was_named_by_a_person_is_never_replaced(vendors, tmp_p
 def test_without_a_way_to_the_vendor_the_build_stays_and_the_reason_is_said(no_ways):
     made, said = built("vault", "1.21.0"), []
     assert binaries.ensure("vault", "1.21.0", with_ui=True, progress=said.append).path == made.path
-    assert said == ["vault 1.21.0 stays without a UI, as it was built here: the server is down"]
+    assert said == ["vault 1.21.0 was built on this machine and stays without a UI: the server is down"]
 
 
 def test_an_explicit_path_is_run_and_nothing_else_is_looked_at(tmp_path):

@@ -314,7 +314,7 @@ def test_an_action_survives_its_way_through_the_recording():
     [
         ({"ttl": "500ms"}, "a session's TTL is 1s to"),
         ({"ttl": "10s", "renew": "10s"}, "must be shorter than ttl"),
-        ({"holders": 3, "locks": 10}, "nobody would ask for some of them"),
+        ({"holders": 3, "locks": 10}, "some locks would have no contender"),
         ({"lock_delay": "2m"}, "lock_delay"),
         ({"claim_every": "0s"}, "longer than 0s"),
         ({"holders": 5000, "claim_every": "500ms"}, "one process can do"),

@@ -187,7 +187,7 @@ def test_what_cannot_be_had_is_refused_by_its_name_before_anything_is_there(name
 def test_a_qdisc_of_somebody_elses_is_left_alone():
     host = Host()
     host.qdisc = {"kind": "htb", "handle": "1:", "root": True}
-    with pytest.raises(RefusedError, match="eth0 has a qdisc of somebody else's: htb 1:"):
+    with pytest.raises(RefusedError, match="eth0 has a qdisc that hashidrill did not set: htb 1:"):
         of(host, "netem", CASES["netem"]).check()
     of(host, "netem", CASES["netem"]).undo()
     assert host.qdisc["kind"] == "htb"

@@ -247,7 +247,7 @@ async def test_a_job_that_nomad_places_after_nobody_wants_it_applies_nothing(sch
         [fault] = scheduler.faults()
         fault.tick()
         assert in_force(scheduler) == []
-        assert (fault.status, b"nobody asked for it: lease" in fault.printed) == ("complete", True)
+        assert (fault.status, b"the runner did not ask for it: lease" in fault.printed) == ("complete", True)
 
 
 async def test_a_log_that_is_cut_in_the_middle_is_no_proof(scheduler):

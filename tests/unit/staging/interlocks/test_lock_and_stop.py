@@ -108,7 +108,7 @@ def test_a_holder_that_did_not_say_who_is_told_as_such():
         kv = Kv(world)
         session = await kv.new_session("x", 15)
         await kv.put(KEY, "mine!", acquire=session)
-        with pytest.raises(InterlockError, match="somebody who did not say who"):
+        with pytest.raises(InterlockError, match="an unnamed person"):
             await lock.check_free(kv, KEY)
 
     play(main)
@@ -162,7 +162,7 @@ def test_a_restore_that_took_the_lock_away_is_no_reason_to_stop_where_nobody_too
             await anyio.sleep(20)
             assert not held.lost.is_set()
             assert world.keys[KEY][1] == held.session
-        assert told == [f"the lock {KEY} was gone, and nobody had taken it: it is held again"]
+        assert told == [f"the lock {KEY} was gone, and no other run had taken it: this run holds it again"]
         assert not world.keys
 
     play(main)
@@ -260,7 +260,7 @@ def test_the_end_of_the_arming_stops_a_run_though_consul_is_silent():
     why, took_s = stopped(world, until_s=14, during=silence, told=told)
     assert why.startswith("the arming ended at 2026-11-23T12:00:14")
     assert 14 <= took_s <= 16
-    assert any("nobody sees the stop button" in text for text in told)
+    assert any("the stop button could not be read" in text for text in told)
 
 
 def test_a_lost_lock_stops_it_at_once():

@@ -1,10 +1,10 @@
 """A shell of a trainee on one host: what it can see, and the attendant that serves it.
 
 `python -I -S -c BOOT SPEC_FILE`, inside of the game's sandbox. It splits: the child gets a PID, mount, IPC and UTS
-namespace of its own and the host's network, sees no process but its own, and no file but the system's programs, the
-host's own folder and its own home; it has no capability and is whoever the agents are. The parent stays outside, as the
-attendant: it does what the commands of the shell ask for (hashidrill.gamedays.training.inside.client), and tells the
-game's keeper what was typed.
+namespace of its own and the host's network, sees only its own processes, and only the system's programs, the host's
+folder and its own home; it has no capability and runs as the agents' user. The parent stays outside, as the attendant:
+it does what the commands of the shell ask for (hashidrill.gamedays.training.inside.client), and tells the game's keeper
+what was typed.
 
 The spec: root, id, host, hosts {name: {address, pid, folder, agents, environment}}, user ([uid, gid] or null), binaries
 {name: path}, python (the interpreter and its prefix), hidden (folders that must not be seen), boot (how to start this

@@ -47,7 +47,9 @@ def changed(out: Sequence[str], words: Sequence[str], hosts: Mapping[str, Mappin
         return [one for one in out if one != host]
     then = [*out, *([host] if host not in out else [])]
     if not _stand_in(host, then, hosts):
-        raise RefusedError(f"{host} is the last {role_of(hosts[host])} in the rotation: users would ask nobody")
+        raise RefusedError(
+            f"{host} is the last {role_of(hosts[host])} in the rotation: users would have no agent to ask"
+        )
     return then
 
 

@@ -1,7 +1,7 @@
 """The observer on one host: makes ordinary system calls there and reports how long each took and how it ended.
 
-It shares nothing with what injects faults: plain file and socket calls, its own clock. Requests come over a Unix socket
-(see rpc.py); times are seconds.
+It shares no code with the injectors of faults: it uses plain file and socket calls, and its own clock. Requests come
+over a Unix socket (see rpc.py); times are seconds.
 
     {"op": "fsync"} {"op": "write", "size": N} {"op": "read", "size": N}     -> {"seconds", "errno"}
     {"op": "disk", "operation", "size", "count", "within"}                   -> {"timings": [[seconds, errno]]}

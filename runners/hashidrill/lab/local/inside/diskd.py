@@ -1,7 +1,7 @@
 """The disks of the sandbox: answers every trapped disk operation of every host, at once while no rule is set.
 
-The kernel stops a host's processes before fsync (and, if requested, before read and write) until this process lets
-them continue: at once, after a delay, or with an error (seccomp user notification). Without a rule that costs some
+The kernel stops a host's processes before fsync (and, if requested, before read and write) until this process lets them
+continue: at once, after a delay, or with an error (seccomp user notification). With no rule in force, this costs about
 ten microseconds an operation. Rules come over a Unix socket (see rpc.py):
 
     {"op": "set", "host", "rule_id", "rule": {"operations": ["fsync"], "delay_s", "jitter_s", "share",

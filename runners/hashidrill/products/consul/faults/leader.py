@@ -47,7 +47,7 @@ class _LeaderFault(OfServers[P]):
         if consul is not None and is_before(TRANSFER_SINCE, consul):
             since = ".".join(map(str, TRANSFER_SINCE))
             deposed = f"before Consul {since} only cutting it off deposes a leader"
-            away = f"with one of {consul.servers} servers away the rest would be no majority"
+            away = f"with one of {consul.servers} servers away the others would not be a majority"
             yield from needs_majority(place, f"{deposed}, and {away}", others=True)
 
     def troubles(self, place: Place) -> Iterable[Trouble]:

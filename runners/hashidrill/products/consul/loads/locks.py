@@ -71,7 +71,7 @@ class Action:
 
     @classmethod
     def of(cls, detail: Detail | None) -> Action:
-        """Raises ValueError for what is not an action of a lock load."""
+        """Raises ValueError if the text is not an action of a lock load."""
         return detail_as(cls, detail, TABLE, "consul.lock")
 
 
@@ -318,7 +318,7 @@ class Lock(ConsulLoad):
             if self.renew >= self.ttl:
                 raise ValueError(f"renew ({self.renew}) must be shorter than ttl ({self.ttl}), or every lock is lost")
             if self.holders < self.locks:
-                raise ValueError(f"{self.locks} locks for {self.holders} holders: nobody would ask for some of them")
+                raise ValueError(f"{self.locks} locks for {self.holders} holders: some locks would have no contender")
             per_s = self.holders * (1 / self.claim_every + 1 / self.renew)
             if per_s > MOST_PER_S:
                 raise ValueError(f"{per_s:.0f} operations per second are too many: one process can do {MOST_PER_S}")

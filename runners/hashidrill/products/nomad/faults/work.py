@@ -305,7 +305,9 @@ class AllocSignal(_OfAllocations[SignalParams]):
         if self.params.signal == "STOP":
             frozen = sum(one.state == _STOPPED for one in await self._processes(prior["allocs"]))
             if frozen:
-                raise FaultError(f"{frozen} processes of these allocations are stopped already; find out by whom")
+                raise FaultError(
+                    f"{frozen} processes of these allocations are stopped already; find out who stopped them"
+                )
         return {**prior, "signalled": await self._signalled(prior["allocs"])}
 
     async def _signalled(self, allocs: Sequence[str]) -> int:

@@ -72,7 +72,7 @@ def account_of(job: Mapping[str, Any] | None, allocs: Iterable[Mapping[str, Any]
 
 
 def _started(alloc: Mapping[str, Any]) -> int:
-    """Nomad keeps a task's last ten events: enough for what it restarts a few times."""
+    """Nomad keeps a task's last ten events: enough for a task that restarts a few times."""
     tasks = (alloc.get("TaskStates") or {}).values()
     return sum(event["Type"] == "Started" for one in tasks for event in one.get("Events") or ())
 

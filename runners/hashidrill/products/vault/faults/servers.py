@@ -249,7 +249,7 @@ class StepDown(BaseFault[NoParams]):
         if not present:
             return Evidence(len(active) == 1, "one server is active", measured)
         over = len(active) <= 1 and reigns.get(host) != since and (host in reigns or bool(active))
-        return Evidence(over, f"{host} is no longer active as it was since {since}", measured)
+        return Evidence(over, f"{host} is no longer active; it had been since {since}", measured)
 
     async def revert(self, undo: Undo) -> None:
         """Does nothing: any server may be active."""

@@ -9,9 +9,9 @@ Its specification (`program(spec)`, as JSON):
 `armed` is the signed arming of the run, or "": a host may require it (hashidrill.staging.carriers.inside.armed). A
 revert needs none.
 
-A renewal is a line `{"renew": 1}` on standard input, or SIGUSR1; with `"renewals": "signal"` standard input is not
-read and its end means nothing. With `waits` it says `ready` and does nothing before the first renewal, so a program
-started too late, or twice, puts nothing in force. With `handed`, its `args` are handed over meanwhile
+A renewal is a line `{"renew": 1}` on standard input, or SIGUSR1; with `"renewals": "signal"` standard input is not read
+and its end means nothing. With `waits` it says `ready` and does nothing before the first renewal, so a program started
+too late, or twice, puts nothing in force. With `handed`, the caller hands over the `args` in the meantime
 (`notes.hand_over`). Further lines: `{"prove": true}`, `{"revert": 1}`, `{"change": SCRIPT}` (packets alone).
 
 It reverts when it is told to, when the last renewal is older than the lease, at the deadline, at SIGTERM, SIGINT and
@@ -177,7 +177,7 @@ class Agent:
         lease = Lease(self.spec["lease_s"], self.spec["deadline_s"], now_s())
         while not renewals:
             if why := (stops and stops[0]) or lease.over(now_s()):
-                raise RefusedError("unasked", f"nobody asked for it: {why}; nothing was applied")
+                raise RefusedError("unasked", f"the runner did not ask for it: {why}; nothing was applied")
             if select.select([woken], [], [], lease.left_s(now_s()))[0]:
                 os.read(woken, 4096)
         renewals.clear()

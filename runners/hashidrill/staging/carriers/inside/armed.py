@@ -110,7 +110,7 @@ def verified(public: bytes, message: bytes, signature: bytes) -> bool:
 
 
 def _point(raw: bytes) -> Any:
-    """None for what is not on the curve."""
+    """None if the point is not on the curve."""
     number = int.from_bytes(raw, "little")
     sign, y = number >> 255, number & ((1 << 255) - 1)
     if len(raw) != 32 or y >= _P:

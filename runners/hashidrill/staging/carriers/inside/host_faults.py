@@ -106,7 +106,9 @@ class Netem(HostFault):
             )
         if other := [one for one in self._qdiscs() if one.get("root") and one["handle"] not in {"0:", _HANDLE}]:
             kind, handle = other[0]["kind"], other[0]["handle"]
-            raise RefusedError("qdisc", f"{self.args['device']} has a qdisc of somebody else's: {kind} {handle}")
+            raise RefusedError(
+                "qdisc", f"{self.args['device']} has a qdisc that hashidrill did not set: {kind} {handle}"
+            )
 
     def _netem(self) -> list[str]:
         delay, loss = self.args.get("delay_ms", 0), self.args.get("loss_percent", 0)

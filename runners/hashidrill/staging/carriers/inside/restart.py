@@ -165,7 +165,7 @@ def _reopened(log: dict[str, Any] | None, *, same: bool) -> int:
     """A log, to append to; 0 for none.
 
     `same`: only the very file that the process had open: as root, because the agent's user may have replaced it.
-    Without root's rights, any file that the user may open, as after a rotation.
+    Without root's rights, it can be any file that the user may open, for example after a log rotation.
     """
     if log is None:
         return 0
@@ -329,7 +329,9 @@ def read_again(system: System, memo: dict[str, Any], reference: str) -> None:
 
 
 def restarted(system: System, memo: dict[str, Any], reference: str) -> None:
-    """Ends that process and starts it again, as it was started before. Raises RefusedError."""
+    """Restarts the agent: its systemd unit if it has one, otherwise the process, with its earlier command line. Raises
+    RefusedError.
+    """
     if "unit" in memo:
         code, _, errors = system.run(["systemctl", "--no-block", "restart", str(memo["unit"])])
         if code:

@@ -50,7 +50,9 @@ def check(system: System, references: list[str]) -> None:
         raise RefusedError("strace-old", f"strace {'.'.join(map(str, numbers))} cannot delay calls; 4.22 or later can")
     scope = Path("/proc/sys/kernel/yama/ptrace_scope")
     if scope.exists() and scope.read_text().strip() == _NOBODY_MAY:
-        raise RefusedError("ptrace-forbidden", "this kernel lets nobody trace (kernel.yama.ptrace_scope is 3)")
+        raise RefusedError(
+            "ptrace-forbidden", "this kernel forbids ptrace for all users (kernel.yama.ptrace_scope is 3)"
+        )
     for reference in references:
         if system.gone(reference):
             raise RefusedError("process-gone", f"process {reference} is gone")
