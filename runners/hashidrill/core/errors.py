@@ -93,7 +93,7 @@ class FaultError(HashidrillError):
 
 
 class OthersFaultError(FaultError):
-    """Nothing of this run is left there, but another run has such a fault in force, which stays."""
+    """The run left nothing there; another run has a fault of this kind in force, which stays."""
 
 
 class CapabilityError(FaultError):
@@ -104,7 +104,7 @@ class CapabilityError(FaultError):
 
 
 class JournalHeldError(HashidrillError):
-    """Another process writes to this journal, because its run goes on."""
+    """Raised if another process still writes to this journal: the run is not over."""
 
 
 class NotOursError(HashidrillError):

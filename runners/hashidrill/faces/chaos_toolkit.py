@@ -78,9 +78,9 @@ def after_experiment_control(context: Any, state: dict[str, Any]) -> None:  # no
 
 
 def _called(command: Sequence[str]) -> tuple[int, str]:
-    """(exit code, standard output). Its standard error, with its progress, is that of Chaos Toolkit.
+    """(exit code, standard output). hashidrill's standard error, with its progress, goes to that of Chaos Toolkit.
 
-    If Chaos Toolkit is interrupted, hashidrill is too, and has the time that it needs to revert its faults.
+    An interrupt of Chaos Toolkit also interrupts hashidrill, which gets the time to revert its faults.
     """
     try:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, encoding="utf-8", errors="replace")
@@ -96,7 +96,9 @@ def _called(command: Sequence[str]) -> tuple[int, str]:
 
 
 def _result(code: int, printed: str) -> dict[str, Any]:
-    """The result of the run. There is no verdict unless there is one result, and the exit code fits its verdict."""
+    """The result of the run. Returns a verdict only if there is exactly one result and the exit code matches its
+    verdict.
+    """
     try:
         [found] = parse(printed)
         agrees = found["verdict"] in _VERDICTS and (code == 0) == (found["verdict"] == "PASS")

@@ -95,15 +95,15 @@ def test_what_is_no_pass_never_looks_like_one(ends, code, printed, why):
 
 @pytest.mark.lie
 def test_without_a_run_there_is_no_pass(ends):
-    with pytest.raises(NoPassError, match="no action ran it, so there is no verdict"):
+    with pytest.raises(NoPassError, match="no action ran this experiment, so it has no verdict"):
         verdict("mine")
     assert journal()["status"] == "failed"
     ends(0, [one()])
     run("mine")
-    with pytest.raises(NoPassError, match="other: no action ran it"):
+    with pytest.raises(NoPassError, match="other: no action ran this experiment"):
         verdict("other")
     chaos_toolkit.configure_control()
-    with pytest.raises(NoPassError, match="mine: no action ran it"):
+    with pytest.raises(NoPassError, match="mine: no action ran this experiment"):
         verdict("mine")
 
 

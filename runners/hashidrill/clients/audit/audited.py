@@ -70,7 +70,7 @@ class Agent:
 
     @cached_property
     def merged(self) -> Mapping:
-        """All that it is told, as one."""
+        """The merged settings of the agent."""
         return Mapping(tuple(entry for _, body in self.layers for entry in body.entries), Place(1, 1))
 
     @property
@@ -134,7 +134,8 @@ class Audited:
         return [group for job in self.jobs for group in job.groups()]
 
     def _agents(self, kind: str) -> list[Agent]:
-        """What a unit starts with several directories or files is one; without any that is here, it is one by itself.
+        """An agent that a unit starts with several directories or files is one agent; so is one whose files are all
+        missing here.
 
         The other files of each directory are those of the agents in it.
         """
@@ -199,7 +200,7 @@ def _named(path: str, by: Document, groups: Sequence[tuple[Document, ...]]) -> l
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many of their first items are the same."""
+    """The number of leading items that both sequences share."""
     return len(list(takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))))
 
 

@@ -161,7 +161,7 @@ def commands_in(line: Sequence[str], variables: Variables[str, str] | None = Non
 
 
 def _unwrapped(line: Sequence[str], said: dict[str, str]) -> list[str]:
-    """The rest of a command without its wrapper; the variables that it sets are added to `said`."""
+    """The command without its wrapper; the variables that the wrapper sets are added to `said`."""
     rest = list(line)
     while rest:
         name = _base(rest[0])
@@ -180,7 +180,7 @@ def _unwrapped(line: Sequence[str], said: dict[str, str]) -> list[str]:
 
 
 def _wrapped(line: Sequence[str]) -> int:
-    """Where a wrapper's own command begins; 0 for an unknown wrapper."""
+    """The index at which the wrapped command begins; 0 for an unknown wrapper."""
     for index, word in enumerate(line[1:], 1):
         name, after = _base(word), line[index + 1] if index + 1 < len(line) else "-"
         if name in _AGENTS and _SUBCOMMAND.fullmatch(after) and after not in _AGENTS:
@@ -221,7 +221,7 @@ def _in_container(line: Sequence[str], variables: Variables[str, str]) -> list[C
 
 
 def of_image(image: str, arguments: Sequence[str], entrypoint: str = "") -> list[str]:
-    """What a container starts: images of HashiCorp start their program with the arguments that they are given."""
+    """The command that a container starts: HashiCorp's images run their program with the container's arguments."""
     program = _base(image).partition("@")[0].partition(":")[0].removesuffix("-enterprise")
     if entrypoint or (program in {*_AGENTS, "consul-template"} and _base([*arguments, ""][0]) not in _OTHERS):
         return [entrypoint or program, *arguments]
@@ -307,7 +307,7 @@ class Unit:
     def commands(self, variables: Variables[str, str]) -> list[tuple[Command, Setting]]:
         """The commands of each `ExecStart=` that holds, without systemd's prefixes; `variables` are those it is given.
 
-        Not expanded before a shell has split them: what is quoted for it is one word here.
+        Splits the words without expanding variables; a quoted part is one word, as in a shell.
         """
         return [
             (command, each)

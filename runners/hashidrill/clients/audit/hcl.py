@@ -2,7 +2,7 @@
 
 Expressions are read by their grammar but not evaluated. A body is read like an object, so that a few things pass that
 Nomad refuses, commas between attributes for instance. python-hcl2 does not say where a value stands; the tests hold
-this reader against it. What agents read is version 1: `hcl1`.
+this reader against it. Agents read version 1 of the language: see `hcl1`.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class _Reader:
     # expressions
 
     def expression(self, *, newlines: bool) -> Value:
-        """One expression; `newlines` inside brackets, where the end of a line ends nothing."""
+        """Parses one expression. `newlines` is true inside brackets, where a line end does not end the expression."""
         start, value = self.at, self.operand(newlines=newlines)
         simple = True
         while True:
@@ -197,7 +197,7 @@ class _Reader:
         return Expression("", place)
 
     def traversal(self, start: int, value: Value) -> Value:
-        """What may follow a name: calls, indexes, attributes, splats."""
+        """Parses the part after a name: calls, indexes, attributes, splats."""
         simple = True
         while True:
             if self.next_is("[", "("):
@@ -333,7 +333,7 @@ class _Reader:
             raise self.wrong(f"nested deeper than {MAX_DEPTH}")
 
     def shown(self) -> str:
-        """What stands here, for a message."""
+        """The text at this place, for a message."""
         line = self.text[self.at : self.at + 20].splitlines() or [""]
         return repr(line[0]) if line[0].strip() else "the end of the line"
 

@@ -39,7 +39,7 @@ _NOTHING = Place(1, 1)
 
 @dataclass(frozen=True)
 class Dialect:
-    """What differs between the agents, which build different versions of the library in."""
+    """The differences between the agents, which embed different versions of the HCL library."""
 
     duplicates: bool = True
     """Whether an attribute may be given twice; Nomad 1.10.5 and Vault 1.21 refuse that."""
@@ -227,7 +227,9 @@ class _Scanner:
 
 
 class _UnexpectedError(MalformedError):
-    """The parser found an unexpected token. It may ignore that; an error of the scanner always ends the reading."""
+    """The parser found an unexpected token. The parser may ignore its own errors; a scanner error always ends the
+    parsing.
+    """
 
 
 class _EndError(Exception):

@@ -143,7 +143,7 @@ _TELLTALES: dict[str, Callable[[Mapping], bool]] = {
 
 
 def part_of(tree: Value, kind: str) -> bool:
-    """Whether a document that nothing tells apart, `log_level` alone for instance, can be a part of such an agent."""
+    """Whether a file without a telltale key, for example one with `log_level` only, can belong to such an agent."""
     known = _PARTS.get(kind, frozenset())
     return isinstance(tree, Mapping) and bool(tree.entries) and tree.names() <= known
 
@@ -170,7 +170,7 @@ _TELLING = {
 
 
 def names_an_agent(text: str) -> bool:
-    """Whether a text that cannot be read names two keys of an agent's configuration, one of them an agent's alone.
+    """Whether an unparsable text contains two keys of an agent's configuration, one of which only agents have.
 
     Or, as most agents do, `data_dir` and two keys that other programs have too.
     """

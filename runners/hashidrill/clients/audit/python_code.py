@@ -33,7 +33,7 @@ def keywords(call: ast.Call) -> dict[str, ast.expr]:
 
 
 def spreads(call: ast.Call) -> bool:
-    """Whether it is called with `*args` or `**options`, whose content is not known."""
+    """Whether the call has `*args` or `**options`, whose content is unknown."""
     return any(each.arg is None for each in call.keywords) or any(isinstance(each, ast.Starred) for each in call.args)
 
 
@@ -116,7 +116,7 @@ _ENDS = (ast.Raise, ast.Return, ast.Break)
 
 
 def tries_again(loop: ast.AST, tried: ast.Try) -> bool:
-    """Whether a loop comes back to a `try` that failed, for the same thing, and ends when it succeeded."""
+    """Whether a loop repeats a failed `try` for the same request, and ends when it succeeds."""
     if all(isinstance(handler.body[-1], _ENDS) for handler in tried.handlers) or not tried.handlers:
         return False
     asked_for = {node.id for part in tried.body for node in ast.walk(part) if isinstance(node, ast.Name)}
@@ -289,7 +289,7 @@ class Retries:
         return self._function(node) is not function
 
     def _retrying(self, node: ast.expr) -> bool:
-        """Whether this is something that retries what it is given: of a library, or by its name."""
+        """Whether this callable retries the function that it gets, judged by its library or its name."""
         if isinstance(node, ast.Call) and _gives_up_at_once(node):
             return False
         if self._library(node):
@@ -388,7 +388,7 @@ class Client:
 
     @property
     def all_retried(self) -> str:
-        """Why nothing is to be said of it; an empty string where something is."""
+        """The reason to report no finding; an empty string if there is one to report."""
         if self.mounted:
             return f"an adapter is mounted on its session in line {self.mounted}"
         if self.transport:
@@ -447,7 +447,7 @@ class Clients(Retries):
         return shown if what in {"http", "adapter", "_adapter"} and not of_library else ""
 
     def session_retries(self, session: ast.expr) -> bool:
-        """Whether what is given as a session may retry: not seen here, or with an adapter that may."""
+        """Whether the given session may retry: it was made elsewhere, or has an adapter that may retry."""
         key, makers = key_of(session), [session]
         nodes = list(ast.walk(self.tree))
         if key and not isinstance(session, ast.Call):
@@ -478,7 +478,7 @@ class Clients(Retries):
 
     @cached_property
     def _adapter_is_set(self) -> bool:
-        """Whether an adapter is told to retry after it was made: `adapter.max_retries = Retry(3)`."""
+        """Whether the code sets an adapter's retries after making it: `adapter.max_retries = Retry(3)`."""
         return any(
             last(target) == "max_retries" and not retries_nothing(node.value, self.names)
             for node in ast.walk(self.tree)
@@ -560,7 +560,7 @@ _CLIENTS = ("consul", "hvac", "nomad", "requests", "tenacity", "urllib3")
 
 @dataclass
 class Module:
-    """What the rules need of a module, from one walk over its tree."""
+    """The facts about a module that the rules need, from one walk over its syntax tree."""
 
     names: dict[str, str] = field(default_factory=dict)
     """What each name that imports bind stands for: `Retry` -> `urllib3.util.retry.Retry`."""

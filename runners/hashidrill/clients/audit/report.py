@@ -27,9 +27,10 @@ _COLOURS = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INF
 
 
 def write_text(audit: Audit, console: Console) -> None:
-    """All findings, each rule explained where it comes first; what was suppressed, muted and not read; and a summary.
+    """All findings, with each rule explained at its first finding; the suppressed, muted and unread ones; and a
+    summary.
 
-    What could not be read although it should goes to standard error.
+    Files that could not be read go to standard error.
     """
     explained: set[str] = set()
     for finding in audit.findings:
@@ -69,7 +70,7 @@ def explain(rule: Rule, console: Console) -> None:
 
 
 def about(rule: Rule) -> list[tuple[str, str]]:
-    """What a rule says of itself, in the order in which it is shown."""
+    """The texts that describe a rule, in the order of display."""
     return [
         ("what", rule.what),
         ("why", rule.why),
@@ -229,7 +230,9 @@ def _uri(path: str) -> str:
 
 
 def as_junit(audit: Audit) -> str:
-    """One case a file: it fails with its errors and warnings; infos are in its output. Unreadable files are errors."""
+    """One test case for each file: errors and warnings make it fail; infos go to its output. Unreadable files are
+    errors.
+    """
     by_file: dict[str, list[Finding]] = {path: [] for path in audit.files}
     for finding in audit.findings:
         by_file[finding.path].append(finding)

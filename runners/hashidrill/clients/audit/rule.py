@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 class Severity(enum.IntEnum):
-    """How much it matters. ERROR: what is configured cannot do what it is for. WARNING: a fault that passes by itself
-    will be felt. INFO: a default that one should know, and may well keep.
+    """The severity. ERROR: what is configured cannot do what it is for. WARNING: a fault that passes by itself will be
+    felt. INFO: a default that one should know, and may well keep.
     """
 
     INFO = 1

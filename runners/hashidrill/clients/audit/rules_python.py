@@ -1,7 +1,7 @@
 """Rules about Python that calls Consul, Nomad and Vault, or anything over urllib3: read from the caller's code alone.
 
-What another module does with a client is not seen. Each call of a client is looked at by itself: what retries one of
-them says nothing about the others.
+The rules do not see how other modules use the client. The rules judge each call of a client separately: a retry around
+one call says nothing about the others.
 """
 
 from __future__ import annotations
@@ -212,7 +212,9 @@ def _tenacity(module: Module) -> Iterator[tuple[ast.expr, dict[str, ast.expr] | 
 
 
 def _never(module: Module, stop: ast.expr) -> bool:
-    """Whether a `stop` is known never to stop: `stop_never`, by another name or among others, or an infinite limit."""
+    """Whether a `stop` certainly never stops: `stop_never` (also under another name or combined with others), or an
+    infinite limit.
+    """
     if isinstance(stop, ast.BinOp) and isinstance(stop.op, ast.BitOr | ast.BitAnd):
         both = all if isinstance(stop.op, ast.BitOr) else any
         return both(_never(module, each) for each in (stop.left, stop.right))

@@ -46,7 +46,7 @@ class Unread:
 
 
 def unread_kind(path: Path) -> str:
-    """What this file seems to be; an empty string for one that is none of our business."""
+    """The type of file that this seems to be; an empty string for a file that the audit ignores."""
     kind = next((what for what, patterns in _KINDS if _matches(path, patterns)), "")
     if not kind and _matches(path, _YAML):
         helm = _matches(path, _HELM) or any((above / "Chart.yaml").is_file() for above in list(path.parents)[:3])
@@ -98,7 +98,7 @@ MAX_BYTES = 1024 * 1024
 
 @dataclass(frozen=True)
 class Document:
-    """A file that was read. Its content is in the field of its kind: value, unit, variables or module."""
+    """A file that was read. The field of the file's kind holds its content: value, unit, variables or module."""
 
     path: str
     kind: str
@@ -190,7 +190,7 @@ def _adopt(sources: Sources) -> None:
 
 
 def _meant(path: Path, text: str) -> bool:
-    """Whether a file that cannot be read is plainly meant for an agent, or for a client of one."""
+    """Whether an unparsable file is clearly meant for an agent or for a client of an agent."""
     if suffix_of(path) == ".py":
         return _IMPORTS.search(text) is not None
     if suffix_of(path) in {".json", ".hcl", ".nomad"}:
@@ -207,7 +207,8 @@ def is_dropin(path: Path) -> bool:
 
 
 def with_dropins(documents: Sequence[Document]) -> list[Document]:
-    """Each unit with its drop-ins, which say nothing of their own then. One without its unit among the files does.
+    """Merges each unit with its drop-ins, which then have no findings of their own. A drop-in whose unit is not among
+    the files has its own findings.
 
     A unit in the same directory as the drop-ins' own comes first; otherwise the only one of that name.
     """
@@ -345,7 +346,7 @@ _TEMPLATE = re.compile(r"\[\[|\{%|[=:]\s*[A-Z][A-Z_]+\s*(,|$)", re.MULTILINE)
 
 
 def read_document(path: str, text: str, *, kind: str | None = None) -> Document:
-    """One file's text; its kind is empty when nothing tells what it is. Raises MalformedError."""
+    """One file's text; its kind is empty if it cannot be determined. Raises MalformedError."""
     suffix, plain = suffix_of(Path(path)), text.removeprefix("\ufeff")
     if kind == "python" or (kind is None and suffix == ".py"):
         module, comments = read_python(plain)

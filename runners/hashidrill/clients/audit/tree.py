@@ -83,7 +83,7 @@ def fold(name: str) -> str:
 
 @dataclass(frozen=True)
 class Mapping:
-    """The body of a block, an object, or a whole file. What is said later wins; blocks add up."""
+    """The body of a block, an object, or a whole file. Later settings win; blocks are appended."""
 
     entries: tuple[Entry, ...]
     place: Place
@@ -95,13 +95,13 @@ class Mapping:
             self._by_name.setdefault(fold(entry.key), []).append(entry)
 
     def find(self, *names: str) -> Entry | None:
-        """The last entry with one of these names; null counts as not said."""
+        """The last entry with one of these names; null counts as missing."""
         found = [entry for name in names for entry in self._by_name.get(fold(name), [])]
         said = [entry for entry in found if not (isinstance(entry.value, Scalar) and entry.value.value is None)]
         return said[-1] if said else None
 
     def has(self, *names: str) -> bool:
-        """Whether it has a value for one of these; an empty list or string counts as missing."""
+        """Whether one of these names has a value; an empty list or string counts as missing."""
         return any(not empty(entry.value) for name in names for entry in self._by_name.get(fold(name), []))
 
     def blocks(self, *names: str) -> list[Mapping]:
@@ -148,7 +148,7 @@ class Mapping:
         return set(self._by_name)
 
     def walk(self) -> Iterator[Mapping]:
-        """All bodies: this one, and those within it."""
+        """Yields itself and all bodies nested in it."""
         yield self
         for body in (body for entry in self.entries for body in _bodies(entry)):
             yield from body.walk()

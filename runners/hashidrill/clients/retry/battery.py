@@ -3,11 +3,11 @@
 1. Once without any fault: it has to succeed, and to make a request. A KV key that it reads and that is not there is
    put there first.
 2. Once with each fault that comes once, and once with each that lasts, several at a time: waiting costs nothing. A
-   client that heeds Retry-After is told a short wait many times, then one that is longer than all of these.
-3. Many independent clients with a fault that lasts, beside clients that sleep the same gaps for certain: timing. What
-   turns out to be random is run some more times.
+  client that heeds Retry-After gets a short wait many times, then one wait that is longer than all of these.
+3. Many independent clients with a fault that lasts, beside clients that sleep the same gaps for certain: timing. If the
+  result varies, runs the fault a few more times.
 
-What a verdict needs is run, whatever faults are selected.
+Runs all that a verdict needs, whichever faults are selected.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from hashidrill.core.util.processes import SOONER
 
 @dataclass(frozen=True)
 class Settings:
-    """What the caller declares. `faults`: names to be given; empty for all."""
+    """The caller's settings. `faults`: names to be given; empty for all."""
 
     deadline_s: float = catalogue.DEADLINE_S
     most_retries: int = catalogue.MOST_RETRIES
@@ -237,7 +237,7 @@ class Battery:
     async def _refused(self) -> Run:
         """A client that comes back within microseconds may be refused again before the port is open: once more then.
 
-        It may be quicker every time. Raises FaultError where refusals cannot be counted.
+        A later client may be faster. Raises FaultError where refusals cannot be counted.
         """
         for left in reversed(range(_TRIES)):
             run = await self._one(First("refused"))
@@ -257,9 +257,11 @@ class Battery:
         return self._run_of(ended, tap.attempts)
 
     async def _retry_after(self) -> None:
-        """Once each. Where the client comes back no sooner than told, find out whether it waits that long anyway.
+        """Once each. If the client comes back no sooner than requested, finds out whether it would wait that long
+        anyway.
 
-        It is told a short wait, with the same header: one that cannot read a date may sleep its own default for it.
+        The client gets a short wait in the same form of header: a client that cannot parse a date may sleep its own
+        default instead.
         """
         measured = self._measured
         faults = [fault for fault in catalogue.RETRY_AFTER if self.settings.wants(fault)]

@@ -144,7 +144,7 @@ class Authority:
 
 
 def server_side(certificate: Path) -> ssl.SSLContext:
-    """What listens with that key and certificate."""
+    """A server that listens with that key and certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     return context

@@ -69,7 +69,9 @@ class Curve:
 
 
 def curve_of(gaps_s: Sequence[float], errors: Sequence[float]) -> Curve:
-    """How four or more gaps grow, all longer than 0 s. `errors`: the standard error of each, as a share of it."""
+    """The way in which four or more gaps grow; all must be longer than 0 s. `errors`: the standard error of each, as a
+    share of it.
+    """
     gaps, sigma = np.array(gaps_s, dtype=np.float64), np.array(errors, dtype=np.float64)
     logs, scatter = np.log(gaps), np.log1p(sigma)
     centred = np.arange(len(gaps)) - (len(gaps) - 1) / 2
@@ -90,7 +92,7 @@ def curve_of(gaps_s: Sequence[float], errors: Sequence[float]) -> Curve:
 
 
 def constant(gaps_s: Sequence[float], errors: Sequence[float]) -> bool:
-    """Whether gaps differ by no more than chance makes them differ."""
+    """Whether chance alone explains the differences between the gaps."""
     misfit = _level(np.log(np.array(gaps_s)), np.log1p(np.array(errors)))
     return misfit <= len(gaps_s) + 3 * math.sqrt(2 * len(gaps_s))
 
@@ -164,7 +166,7 @@ _TOO_FEW = f"{{}}: a client may wait at random, so that at least {FEWEST_CLIENTS
 
 @dataclass(frozen=True)
 class Own:
-    """What is known of the client while it is alone: its gaps, and the processor time it takes. All in seconds."""
+    """The measurements of a client that runs alone: its gaps and its CPU time. All in seconds."""
 
     gaps_s: Sequence[float] = ()
     work_s: float = 0.0
@@ -175,8 +177,8 @@ class Own:
     def longest_s(self, typical: Sequence[float]) -> float:
         """The longest gap: the typical one of many clients, or that of one that is alone, where that is shorter.
 
-        Many that wait for nothing wait for each other's work. One in five gaps of one that is alone is left out where
-        there are many: they are the machine's.
+        Many that wait for nothing wait for each other's work. If a client that runs alone has many gaps, one in five is
+        left out: the machine causes the extremes.
         """
         return min(max(typical), alone_s(self.gaps_s))
 
@@ -203,7 +205,7 @@ def typical_gaps_s(runs: Sequence[Run]) -> list[float]:
 
 
 def backoff(fault: str, runs: Sequence[Run], *, own: Own | None = None) -> Judged:
-    """The typical gaps get longer. Retries without any wait before the first wait are said, and are not growth."""
+    """The typical gaps get longer. Immediate retries before the first wait are reported, and do not count as growth."""
     middles = [_middle(column) for column in by_position(runs)]
     typical = [gap for gap, _ in middles]
     evidence: dict[str, Any] = {"gaps_s": _rounded(typical), "clients": len(runs)}
@@ -318,7 +320,7 @@ def jitter(
 
 
 def _spread_at_once_s(columns: Sequence[Floats], typical: Sequence[float]) -> float:
-    """What the client's own work adds, in seconds, as a retry without waiting shows it."""
+    """The seconds that the client's own work adds, measured on a retry without a wait."""
     at_once = [column for column, gap in zip(columns, typical, strict=True) if gap < SHORTEST_GAP_S]
     return _spread(np.concatenate(at_once)) if at_once else 0.0
 
@@ -346,9 +348,9 @@ def variation(columns: Sequence[Floats]) -> float:
 
 
 def retry_after_honoured(fault: str, runs: Sequence[Run], others: Sequence[Run] = ()) -> Judged:
-    """The next attempt comes no sooner than was told, and later than this client comes of its own accord.
+    """The next attempt comes no sooner than requested, and later than this client would come by default.
 
-    `others`: the waits of the same client for which it was told less, or nothing.
+    `others`: the same client's waits after a shorter requested wait, or after none.
     """
     name = "retry_after_honoured"
     told = [run for run in runs if _told(run) is not None]
@@ -396,7 +398,9 @@ def telling_retry_after_s(others: Sequence[Run]) -> int:
 
 
 def told_wait_s(run: Run) -> tuple[float, float] | None:
-    """How long it waited after the first attempt with Retry-After, and how long it was told to; None: no retry."""
+    """How long the client waited after the first attempt with Retry-After, and the requested wait; None without a
+    retry.
+    """
     first, later = _told(run) or (None, None)
     if first is None or later is None:
         return None
@@ -404,13 +408,13 @@ def told_wait_s(run: Run) -> tuple[float, float] | None:
 
 
 def heeds_retry_after(run: Run) -> bool:
-    """Whether it came back, and no sooner than told."""
+    """Whether the client came back, and no sooner than requested."""
     wait = None if run.doubt else told_wait_s(run)
     return wait is not None and wait[0] >= wait[1] - RETRY_AFTER_TOLERANCE_S
 
 
 def _told(run: Run) -> tuple[Attempt, Attempt | None] | None:
-    """The first attempt that was told when to come again, and the one after it, if any."""
+    """The first attempt whose reply has Retry-After, and the one after it, if any."""
     attempts = run.at()
     for index, attempt in enumerate(attempts):
         if attempt.retry_after_s is not None:

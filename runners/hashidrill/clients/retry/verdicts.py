@@ -1,7 +1,7 @@
 """Verdicts on one question about a client: whether it tries again, and what many operations do to the upstream.
 
 Pure functions of runs, attempts and their times in ns; definitions and sources are in hashidrill.core.tap.catalogue.
-When it tries again is judged in `timing`.
+`timing` judges the times of the retries.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from hashidrill.core.tap.catalogue import AMPLIFICATION, MOST_RETRIES, RETRY_BUD
 class Judged:
     """One verdict on one fault. `text` is a line for a person, `evidence` the figures behind it.
 
-    `applies`: False where the client has nothing of the kind (no write, no blocking query, no retry to judge). That
-    is INVALID as well, but no reason to distrust the rest.
+    `applies`: False where the client has nothing of the kind (no write, no blocking query, no retry to judge). This
+    verdict is INVALID as well, but does not affect the others.
     """
 
     name: str
@@ -237,7 +237,7 @@ def _precondition_changed(run: Run) -> bool:
 
 
 def key_of(attempt: Attempt) -> str:
-    """What makes this write harmless to send twice."""
+    """The reason why sending this write twice is harmless."""
     return "idempotency key or cas" if attempt.bare_path.startswith("/v1/kv/") else "idempotency key"
 
 
@@ -260,7 +260,7 @@ _SPINS_PER_S = 10
 
 
 def watch_resets(fault: str, attempts: Sequence[Attempt]) -> Judged:
-    """After an index that went backwards a watch begins again at 0, and does not spin."""
+    """After the index has gone backwards, a watch starts again at 0, and does not spin."""
     watches: dict[tuple[str, str], list[Attempt]] = defaultdict(list)
     for attempt in attempts:
         if attempt.method == "GET":
@@ -429,7 +429,7 @@ def recovers(
 
 
 def circuit_breaks(fault: str, attempts_ns: Int64s, operations_ns: Int64s, *, lasted_ns: tuple[int, int]) -> Judged:
-    """In the second half of the fault, attempts come at a fifth of the rate of operations, or less."""
+    """In the second half of the fault, the rate of attempts is at most a fifth of the rate of operations."""
     half = (lasted_ns[0] + lasted_ns[1]) // 2, lasted_ns[1]
     attempts = int(_inside(attempts_ns, half).sum())
     operations = int(_inside(operations_ns, half).sum())

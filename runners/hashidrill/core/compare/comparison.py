@@ -228,7 +228,7 @@ this share of all rounds.
 
 
 class Pair(NamedTuple):
-    """One figure in a round in which it was measured on both sides."""
+    """One figure in one round, measured on both sides."""
 
     round: int
     baseline: float
@@ -258,16 +258,16 @@ class Compared:
 
     @property
     def is_open(self) -> bool:
-        """Whether it keeps the whole comparison undecided.
+        """Whether this figure keeps the whole comparison undecided.
 
-        It is undecided, and it decides, or looks worse by its margin. Otherwise a p99 three times as high could pass
-        in the few rounds that settle a p50.
+        True for an undecided figure that is one of the deciding ones, or looks worse by its margin. Otherwise a p99
+        three times as high could pass in the few rounds that settle a p50.
         """
         return self.decision is Decision.CANNOT_TELL and (self.figure.decides or self._looks_worse)
 
     @property
     def may_be_better(self) -> bool:
-        """Whether it decides, and looks better by its margin, without being surely so yet."""
+        """Whether this deciding figure looks better by its margin, but not yet surely."""
         return self.figure.decides and self.decision is Decision.NO_WORSE and self._times_worse <= 1 / self.margin
 
     @property
@@ -412,7 +412,7 @@ def together(all_compared: Sequence[Compared]) -> Decision:
 
 
 def is_sure(all_compared: Sequence[Compared]) -> bool:
-    """Whether more rounds would change nothing: what `play` takes as `enough`.
+    """Whether more rounds cannot change the result; `play` takes this as `enough`.
 
     It takes fewer rounds to be sure that a figure is not worse than that it is better, so a figure that looks better
     is played on.

@@ -1,4 +1,5 @@
-"""Whether other work on the machine disturbed a run. If so, it counts only against a run that was disturbed alike.
+"""Whether other work on the machine disturbed a run. A disturbed run is only compared with a run that was disturbed in
+the same way.
 
 Other work means processes outside of the run. A side whose own agents use up the CPU is not disturbed: the machine
 would have sufficed for what the leaner of the two sides needs when nothing starves it.
@@ -32,8 +33,8 @@ _UNSTEADY = "steady-state"
 
 @dataclass(frozen=True)
 class Use:
-    """What a run and other work took of the machine: in its method and recovery, or before, if it never got that
-    far.
+    """The share of the machine that the run used, and that other work used, during method and recovery (before them, if
+    the run did not get that far).
     """
 
     own: float
@@ -73,7 +74,7 @@ def never_ready(recording: Recording) -> bool:
 
 
 def sick_without_fault(recording: Recording) -> bool:
-    """Whether it never reached its method, and other work on the machine is not the reason."""
+    """Whether the run never reached its method, and other work on the machine is not the reason."""
     unsteady = recording.outcome == _UNSTEADY
     return (unsteady or never_ready(recording)) and not use_of(recording, ()).why
 

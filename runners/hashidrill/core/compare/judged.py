@@ -89,7 +89,7 @@ def _key(at: str) -> str:
 
 
 def _idle(at: str, one: Recording, other: Recording, *, secret: bool) -> bool:
-    """Whether both runs show that their agents were the same there. Missing information counts as a difference."""
+    """Whether both runs show the same agents in this respect. Missing information counts as a difference."""
     found = _OF_AGENTS.match(at)
     if found is None:
         return False
@@ -124,7 +124,7 @@ def _started(product: str, recording: Recording) -> Mapping[str, Any] | None:
 
 
 def _below(started: Mapping[str, Any], key: str) -> Iterator[tuple[tuple[str, str], Any]]:
-    """What each agent had at a dotted key, and below it. A name may have dots of its own."""
+    """Each agent's configuration at and below a dotted key. A name may have dots of its own."""
     for host, config in started.items():
         for path, value in leaves(config) if isinstance(config, dict) else ():
             if dotted(path) == key or dotted(path).startswith(f"{key}."):
@@ -343,7 +343,7 @@ def _alike(names: Sequence[str], kept: Kept, rounds: Sequence[Sequence[Recording
 
 
 def _unkept(names: Sequence[str], rounds: Sequence[Sequence[Recording]], params: Mapping[str, Any]) -> str:
-    """Which side did not run as written for too long, or "". A load that is compared shows its own failure."""
+    """The side that deviated from the experiment for too long, or "". A load that is compared shows its own failure."""
     for sides in rounds:
         for name, recording in zip(names, sides, strict=True):
             begin_ns, end_ns = measure.method(recording)[0], measure.loads_end_ns(recording)

@@ -101,7 +101,7 @@ class Run:
 
     @property
     def fault_spans(self) -> list[tuple[int, int]]:
-        """When a fault was in force; the whole method for an experiment that has none."""
+        """The times when a fault was in force; the whole method if the experiment has no fault."""
         spans = [span for span in spans_in_force(self.recording) if span[1] > span[0]]
         return spans or [measure.method(self.recording)]
 
@@ -139,8 +139,8 @@ class Figure:
     def of(self, recording: Recording, *, though_busy: bool = False, without: Sequence[Doubt] = ()) -> Measured:
         """Never raises: a figure that cannot be measured says why.
 
-        `though_busy` also counts seconds in which other work kept the machine busy. That makes a figure worse, never
-        better: a limit that it keeps is kept. `without`: time to leave out as well, as if it were in doubt.
+        `though_busy` also counts seconds in which other work kept the machine busy. That can only make a figure worse:
+        a limit met under these conditions is met. `without`: time to leave out as well, as if it were in doubt.
         """
         try:
             run = Run.of(recording)

@@ -79,7 +79,7 @@ class Paired:
 
 @dataclass(frozen=True)
 class Prior:
-    """What is known of the noise: the standard deviation of a round's logarithm, and its degrees of freedom."""
+    """An estimate of the noise: the standard deviation of a round's logarithm, and its degrees of freedom."""
 
     sd: float
     degrees: int

@@ -62,7 +62,9 @@ class InForce:
     applied_s: float
 
     def left_s(self, for_s: float) -> float:
-        """How many of the `for_s` seconds in force are left. They count from the moment the fault was applied."""
+        """How many of the `for_s` seconds in force are left. The seconds count from the moment at which the fault was
+        applied.
+        """
         return max(0.0, for_s - (anyio.current_time() - self.applied_s))
 
     @property
@@ -222,7 +224,7 @@ async def revert(fault: Fault, undo: Undo, journal: Journal, *, gone_within_s: f
 
 
 def _settled(journal: Journal, fault_id: str, unwritten: OSError | None, how: str) -> str:
-    """Returns `how` once the journal is complete. Raises the OSError that kept the journal from being written."""
+    """Returns `how` once the journal is complete. Raises the OSError of a failed write to the journal."""
     journal.undos.forget(fault_id)
     if unwritten is not None:
         raise unwritten

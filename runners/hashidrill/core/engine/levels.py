@@ -33,7 +33,7 @@ _DIGITS = 9
 
 @dataclass(frozen=True)
 class Steered:
-    """One load whose level follows measurements, in the time of the method."""
+    """One load whose level follows measurements while the method runs."""
 
     load: str
     monitor: Monitor

@@ -1,8 +1,7 @@
-"""The method's clock. It stands still while the next step waits for an earlier one.
+"""The method's clock. The clock stands still while the next step waits for an earlier one.
 
-How long a datacenter takes to be reconfigured, or to add a server, depends on the machine. Steps with `after` keep
-their order on a slow machine: the waiting step and all later ones begin later, and faults in force last longer by the
-same time.
+The time to reconfigure a datacenter, or to add a server, depends on the machine. Steps with `after` keep their order on
+a slow machine: the waiting step and all later ones begin later, and faults in force last longer by the same time.
 """
 
 from __future__ import annotations

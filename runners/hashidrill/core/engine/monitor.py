@@ -3,7 +3,7 @@
 It decides steady states, guardrails and ramps, and feeds the live view. Verdicts come from the recording alone,
 offline. The figures follow the definition of hashidrill.core.judging.measure: latency counts from the moment an
 operation was due, and an unacknowledged operation is infinitely slow. Operations that still wait have waited for at
-least their age. If none waits, the figures equal those of a verdict.
+least their age. If no operation waits, the figures equal those of a verdict.
 """
 
 from __future__ import annotations
@@ -309,7 +309,7 @@ class Monitor:
         self._said[sample.signal] = sample.text
 
     def said(self, condition: Condition) -> str:
-        """What the last look at the condition's signal said, like `connection refused`; "" if nothing."""
+        """The text of the last look at the condition's signal, like `connection refused`; "" if empty."""
         return self._said.get(f"{condition.source}.{condition.what}", "")
 
     def faulted(self, hosts: Iterable[str], now_ns: int) -> None:

@@ -169,7 +169,7 @@ async def run(
        the method.
     5. Recovery window: the loads go on.
     6. Stop the loads; final reads for the durability checks; collect logs.
-    7. Close the recording, and write `end` last (`close_recording`). It is judged later.
+    7. Close the recording, and write `end` last (`close_recording`). A separate step judges the recording later.
 
     Any failure of a run becomes its outcome; a recording that can no longer be written ends it as `crashed`. On
     cancellation it reverts and closes, then passes the cancellation on. Raises RecordingError if not even `end`
@@ -337,7 +337,9 @@ async def _phases(running: Run, details: dict[str, Any]) -> str:
 
 
 def _own_probes(running: Run) -> Sequence[Probe]:
-    """The probes of `probes:`. In the sandbox they look from the loads' address, and share what faults do to it."""
+    """The probes of `probes:`. In the sandbox, the probes run from the loads' address, so faults on that address affect
+    them too.
+    """
     if not running.experiment.probes:
         return []
     from hashidrill.core.probes.declared import ProbeContext, make_probes  # noqa: PLC0415 - few experiments have any

@@ -164,7 +164,7 @@ async def _follow(running: Run, number: int, step: Step, targets: Sequence[Targe
 
 
 class _Place:
-    """One place of a fault that follows a role. When the role moves on, an unproven fault is given up, a proven one
+    """One target of a fault that follows a role. When the role moves on, an unproven fault is given up, a proven one
     ends.
     """
 

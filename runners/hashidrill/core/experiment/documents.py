@@ -165,7 +165,7 @@ def child_of(node: Node, part: str | int) -> Node | None:
 
 
 def numbered(node: Node, first: int) -> Node:
-    """The same node, its files counted from `first`."""
+    """A copy of the node, with file numbers starting at `first`."""
     items: Any = node.items
     if isinstance(items, dict):
         items = {key: numbered(child, first) for key, child in items.items()}
@@ -203,7 +203,7 @@ def stripped(node: Node, keys: Collection[str]) -> Node:
 
 
 def placed(node: Node, loc: Loc, value: Node) -> Node:
-    """The same node with another value at `loc`, below mappings."""
+    """A copy of the node with another value at `loc`, which leads through mappings only."""
     if not loc:
         return value
     items, key = dict(node.items) if isinstance(node.items, dict) else {}, str(loc[0])
@@ -265,7 +265,7 @@ class Document:
         return both
 
     def with_value(self, loc: Loc, other: Document) -> Document:
-        """The same document with the content of another one as the value at `loc`."""
+        """A copy of the document in which another document is the value at `loc`."""
         changed = self._with(placed(self.root, loc, numbered(other.root, len(self.files))))
         changed.files = [*self.files, *other.files]
         return changed
@@ -275,7 +275,7 @@ class Document:
         return self.files[self._place(loc, key=False)[0]].name
 
     def without(self, *keys: str) -> Document:
-        """The same document without some of its top-level keys."""
+        """A copy of the document without some of its top-level keys."""
         return self._with(stripped(self.root, keys))
 
     def under(self, overlay: Document, *, without: Collection[str], variant: str) -> Document:
@@ -301,7 +301,7 @@ class Document:
         return both
 
     def unmarked(self) -> Document:
-        """The same document without the problems noted so far."""
+        """A copy of the document without the problems noted so far."""
         clean = self._with(self.root)
         clean.problems = []
         return clean

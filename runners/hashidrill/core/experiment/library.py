@@ -58,7 +58,8 @@ def own_experiments() -> list[Path]:
 
 
 def metadata_of(path: Path) -> Mapping[str, Any]:
-    """What a file of any kind says under `metadata`, mostly without its `why`. It may be wrong elsewhere.
+    """What a file of any kind says under `metadata`, mostly without its `why`. The rest of the file may still contain
+    errors.
 
     Reads these lines alone, because to read YAML takes long: of the library, seconds. Raises ExperimentError.
     """
@@ -76,7 +77,7 @@ def metadata_of(path: Path) -> Mapping[str, Any]:
 
 
 def _without_why(block: str) -> str:
-    """It is the longest text of most files."""
+    """`why` is the longest text of most files."""
     indent = found[1] if (found := _INDENT.search(block)) else " "
     return re.sub(rf"^{indent}why:.*\n(?:(?:{indent} .*)?\n)*", "", block, flags=re.MULTILINE)
 
@@ -99,7 +100,9 @@ def experiment_name(path: Path) -> str:
 
 
 def library_name(path: Path) -> str | None:
-    """Its unique name with its folder; None for a file outside the library, or one that another file hides."""
+    """The experiment's unique name, with its folder; None for a file outside the library, or one that another file
+    hides.
+    """
     whole = path.resolve()
     for root in map(Path.resolve, both(FOLDER)):
         if whole.is_relative_to(root):

@@ -51,7 +51,7 @@ class Share:
 
     @property
     def first(self) -> bool:
-        """Whether this generator does the tasks that only one of them must do."""
+        """Whether this generator does the tasks that exactly one generator must do."""
         return self.index == 0
 
     def count(self, operations: int) -> int:
@@ -113,7 +113,7 @@ class Course:
 
 
 class Pace:
-    """When each operation of a load is due that began at `start_ns` and offers `rate_per_s` at level 1."""
+    """The due times of the operations of a load that starts at `start_ns` and offers `rate_per_s` at level 1."""
 
     def __init__(self, course: Course, rate_per_s: float, start_ns: int) -> None:
         self._course = course
@@ -289,7 +289,7 @@ class Profile(_Part):
 
     @property
     def window_s(self) -> float:
-        """How long conditions without a `for` of their own are judged, in seconds; 0 if there are none."""
+        """The seconds over which conditions without their own `for` are judged; 0 without such conditions."""
         if self.search is not None:
             return self.search.every
         return float(self.ramp.every or 0.0) if self.ramp else 0.0

@@ -327,7 +327,7 @@ def _with(step: Any) -> Any:
 
 
 def _list(data: Any) -> list[Any]:
-    """At most as many entries as the model allows: it has refused the rest already."""
+    """At most as many entries as the model allows; the model has already refused longer ones."""
     return data[:MOST_ENTRIES] if isinstance(data, list) else []
 
 

@@ -287,7 +287,8 @@ def make_fault(step: Step, hosts: Any) -> Fault:
 def fitted(kind: Any, written: Mapping[str, Any]) -> BaseModel:
     """The parameters as their kind models them. Raises ExperimentError if they do not fit.
 
-    They fitted when the experiment was loaded; since then the package with the kind may have changed its version.
+    The parameters were valid when the experiment was loaded; the version of the package that defines the kind may have
+    changed since.
     """
     try:
         params: BaseModel = kind.Params.model_validate(dict(written))
@@ -342,7 +343,7 @@ class ProbeSpec(BaseModel):
 
     @property
     def silent_s(self) -> float:
-        """How long it may give no sample, or no successful one: it may miss two looks."""
+        """How long the probe may give no successful sample: it may miss two looks."""
         return max(SILENT_S, 3 * self.every + self.timeout)
 
 
@@ -634,7 +635,9 @@ class Experiment(Strict):
         return {f"{name}.{what}": unit for name, signals in kinds for what, unit in signals.items()}
 
     def sampled(self, signals: Iterable[str]) -> list[Sampled]:
-        """All probes of its run: of hosts, of products, and its own, of which `signals` are all that they sample."""
+        """All probes of a run (hosts', products' and the experiment's own); `signals` are all the signals that they
+        sample.
+        """
         own: dict[str, list[str]] = {}
         for signal in sorted(signals):
             own.setdefault(signal.partition(".")[0], []).append(signal)

@@ -46,7 +46,7 @@ def validated(document: Document, model: type[Model]) -> Model:
 
 
 def is_kind(document: Document, kind: str) -> bool:
-    """Whether its `kind` says so."""
+    """Whether the document's `kind` is this one."""
     return isinstance(document.data, dict) and document.data.get("kind") == kind
 
 

@@ -1,4 +1,4 @@
-"""Which rights an experiment needs, and which faults, loads, services and other parts need each of them."""
+"""The rights that an experiment needs, and for each right the faults, loads, services and other parts that need it."""
 
 from __future__ import annotations
 

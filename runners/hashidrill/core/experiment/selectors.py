@@ -1,7 +1,7 @@
 """Selectors name the hosts that a fault targets or a load goes through: `consul:leader`, `host:consul-2`.
 
-On a host with several agents, a selector means the agent of its role, or the host's own. A slash names another one:
-`host:nomad-1/consul`, `nomad:clients/consul`.
+On a host with several agents, a selector means the agent with the selector's role, or the host's main agent. A slash
+names another one: `host:nomad-1/consul`, `nomad:clients/consul`.
 
 The datacenter resolves a role to hosts when the fault is injected. This module parses a selector and computes which
 hosts it could ever match, so that impossible selectors are found before anything starts.
@@ -63,12 +63,12 @@ class Selector:
 
     @property
     def is_client(self) -> bool:
-        """Whether it names a client of the experiment, not a host."""
+        """Whether the selector names a client of the experiment, not a host."""
         return f"{self.service}:" == CLIENT_PREFIX
 
     @property
     def many(self) -> bool:
-        """Whether it means all hosts of a role, not one of them."""
+        """Whether the selector means all hosts of a role, not one of them."""
         cls = registry.services().get(self.service)
         return cls is not None and self.who in (cls.many if isinstance(cls, MovesRoles) else cls.roles)
 

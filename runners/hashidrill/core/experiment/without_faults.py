@@ -17,9 +17,10 @@ _ANY = ">= -999999999999999"
 
 
 def without_faults(given: ResolvedExperiment) -> ResolvedExperiment:
-    """The same datacenter, loads, clients, probes and guardrails for as long as the method lasts, and nothing broken.
+    """The same datacenter, loads, clients, probes and guardrails for the same time, without faults.
 
-    It expects the steady state to hold throughout, and each of `probes:` to be well. Raises ExperimentError.
+    The variant expects the steady state to hold throughout, and every probe under `probes:` to be good. Raises
+    ExperimentError.
     """
     experiment = given.experiment
     lasts = Duration(max(step.at + step.for_ for step in experiment.method))

@@ -110,7 +110,7 @@ def table_of(fault_id: str) -> str:
 
 
 class BaseFault(Generic[P]):
-    """Base of faults on hosts. Its declarations fit a fault that clashes only with others of its own kind.
+    """Base of faults on hosts. Its defaults suit a fault that clashes only with faults of the same kind.
 
     `undo` holds `fault_id`, `kind`, `host`, `agent`, `reference` and `params` (as written in YAML).
     """

@@ -114,7 +114,9 @@ class DiskTrialFault(BaseFault[P]):
         raise AssertionError
 
     def near(self, timing: Timing) -> bool:
-        """Whether an operation of the baseline would be a hit, were the disk a little slower by itself."""
+        """Whether an operation of the baseline would count as a hit if the disk were slightly slower without
+        the fault.
+        """
         return self.hit(replace(timing, seconds=timing.seconds + DRIFT_S))
 
     def refused(self, operation: str, timings: Sequence[Timing], at_most: int) -> str:
@@ -420,7 +422,7 @@ class DiskError(DiskTrialFault[ErrorParams]):
 
 
 class FullParams(Strict):
-    """How much stays free."""
+    """The space that stays free."""
 
     leave: Size = Size("0B")
     """How much stays free; at least 1 MiB less than the disk has."""
@@ -525,8 +527,8 @@ _SLOWEST = Bandwidth("50B/s")
 class DiskBandwidth(DiskTrialFault[BandwidthParams]):
     """Limits disk reads or writes to `rate`; operations queue for it.
 
-    Each of the observer's operations is as large as `rate` moves in 20 ms. A hit is one that takes at least 95 % of
-    that time.
+    Each of the observer's operations moves as many bytes as `rate` allows in 20 ms. A hit is one that takes at least 95
+    % of that time.
 
     Limits: counts the bytes of each call (vectored calls count as 4 KiB); does not model page cache and `mmap`.
     """

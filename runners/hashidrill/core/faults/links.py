@@ -187,7 +187,9 @@ _COMMENT = "link"
 
 
 class LinkParams(Strict):
-    """Which connections: those that others open to the target's port (`in`), or that it opens to theirs (`out`)."""
+    """The connections affected: those that others open to the target's port (`in`), or those that the target opens to
+    theirs (`out`).
+    """
 
     port: int = Field(ge=1, le=65535)
     """TCP: 8300 is Consul's server RPC and Raft, 8500 its HTTP API."""
@@ -232,7 +234,9 @@ class LinkFault(BaseFault[Any]):
     observed_within_s = 20.0
 
     def requires(self) -> Requires:
-        """Its alternative, the estate's proxies, affects all users of them, and cannot prove all toxics."""
+        """The alternative is the datacenter's own proxies: a toxic there affects all their users, and not every toxic
+        can be proven.
+        """
         asked = self.params
         everybody = bool(self.instead) and asked.direction == "in" and asked.from_ == "all"
         fits = everybody and self.toxics()[0].type in PROVABLE
@@ -262,7 +266,7 @@ class LinkFault(BaseFault[Any]):
             yield ("with", "direction"), f"{self.kind} on {place.on} {text}; write direction: in or out"
 
     def toxics(self) -> Sequence[Toxic]:
-        """All of one type, so that one trial proves them."""
+        """All toxics have the same type, so that one trial proves them."""
         raise AssertionError
 
     def trial(self) -> Trial:

@@ -23,7 +23,7 @@ _SAFE_SHARE, _MOST_BESIDE_NEIGHBOUR = Percent("10%"), Percent("99%")
 
 
 class PressureParams(Strict):
-    """How much of their own memory is left to the agents, and what takes the rest."""
+    """The share of their memory that the agents keep, and what takes the rest."""
 
     leave: Percent = Field(default=Percent("80%"), le=1.0, ge=_SAFE_SHARE)
     """Share of the memory that the processes hold just before the fault (not counting files and page cache); at least

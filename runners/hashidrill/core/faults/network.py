@@ -49,7 +49,7 @@ class _Fault(Protocol):
 
 @dataclass(frozen=True)
 class Way:
-    """From one host, by name, to another one, by name and address."""
+    """One direction: from a host (name) to another host (name and address)."""
 
     here: str
     there: str
@@ -58,7 +58,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One connection on a way: how it ended."""
+    """How one connection in one direction ended."""
 
     way: Way
     errno: int
@@ -170,7 +170,7 @@ async def _empty_table(host: Host, undo: Undo) -> None:
 
 
 class _TableFault(BaseFault[Any]):
-    """One table of rules per fault. Its parameter `from` names the other side."""
+    """One table of rules per fault. The parameter `from` names the other side."""
 
     across: ClassVar[frozenset[type[Any]]] = frozenset({NetworkCanary, PacketFilter})
 
@@ -252,7 +252,9 @@ class NetworkPartition(_TableFault):
         return [rule for way, rule in rules.items() if self.params.direction in (way, "both")]
 
     def _ways(self, undo: Undo) -> list[Way]:
-        """Each way between the target and each host on the other side: cutting one direction breaks both."""
+        """Both directions between the target and each host on the other side, because cutting one direction breaks
+        connections in both.
+        """
         there = {name: self.hosts.host(name).address for name in undo["peers"]}
         return [
             way

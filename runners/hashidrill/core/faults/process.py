@@ -97,8 +97,8 @@ class KillParams(Strict):
 class ProcessKill(_ProcessFault[KillParams]):
     """Kills the agent and keeps it dead; reverting starts it again on the same data.
 
-    Limits: with TERM or INT the agent may leave the cluster gracefully, depending on its configuration. Its writes
-    survive in the page cache: this does not simulate a power failure.
+    Limits: with TERM or INT the agent may leave the cluster gracefully, depending on its configuration. The process's
+    writes survive in the page cache: this does not simulate a power failure.
     """
 
     kind: ClassVar[str] = "process.kill"

@@ -1,4 +1,4 @@
-"""What faults share that save a product's state during the run or restore it, and what is wrong with their order."""
+"""The common base of faults that save or restore a product's state during the run, and the check of their order."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RestoreParams(Strict):
 
 
 class SavesSnapshot(BaseFault[SaveParams]):
-    """It saves the state in the recording, at once, while a marker of its own is there."""
+    """Writes a marker, saves the state (with the marker) in the recording at once, and removes the marker."""
 
     once: ClassVar[bool] = True
     Params: ClassVar[type[Strict]] = SaveParams
@@ -64,7 +64,7 @@ class SavesSnapshot(BaseFault[SaveParams]):
 
 
 class RestoresSnapshot(BaseFault[RestoreParams]):
-    """It sets the state back to that of an earlier save, at once, and saves it again afterwards for the verdicts."""
+    """Sets the state back to an earlier save at once, and then saves it again for the verdicts."""
 
     once: ClassVar[bool] = True
     sets_back: ClassVar[bool] = True
@@ -106,7 +106,7 @@ def check_snapshots(experiment: Experiment, note: Note, *, save: str, restore: s
 
 
 def _without_save(restore: Step, name: str, saves: dict[str, Step]) -> str:
-    """What is wrong with the named snapshot; "" if nothing is."""
+    """The problem with the named snapshot; "" if there is none."""
     save = saves.get(name)
     if save is None:
         return f"no step saves a snapshot {shown(name)}: {near(name, saves)}"

@@ -50,7 +50,9 @@ class Counts:
 
 @lru_cache(maxsize=4096)
 def trials_for(share: float, highest: float | None = None) -> int:
-    """How many trials tell a fault that hits `share` of them from its absence. Raises ValueError if no number does."""
+    """The number of trials needed to distinguish a fault that hits `share` of them from no fault. Raises ValueError if
+    no number does.
+    """
     if not 0 < share <= 1:
         raise ValueError(f"a share of {share} cannot be told from nothing")
     high = 1
@@ -157,7 +159,7 @@ def _log_choose(n: int, k: int) -> float:
 
 
 def least_share(background: float) -> float:
-    """The smallest share, in whole percent, that can be told from this share of hits without the fault."""
+    """The smallest share, in whole percent, that can be distinguished from this share of hits without the fault."""
     return next(
         (
             percent / 100

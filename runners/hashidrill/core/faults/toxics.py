@@ -126,7 +126,7 @@ class NetworkBandwidth(LinkFault):
 
 
 class TimeoutParams(LinkParams):
-    """When a connection ends on which nothing arrives; 0s: never."""
+    """The time after which an idle connection is closed; 0s: never."""
 
     timeout: Annotated[Duration, AfterValidator(_whole_ms), Field(le=_LONGEST_TIMEOUT)] = Duration("0s")
     """When a connection ends, counted from its first data; 0s is never."""
@@ -174,7 +174,7 @@ class NetworkReset(LinkFault):
 
 
 class SlowCloseParams(LinkParams):
-    """How much later the other side sees the end."""
+    """The delay until the other side sees the end of the connection."""
 
     delay: Delay
     """How much later the other side sees the close; up to 3s."""

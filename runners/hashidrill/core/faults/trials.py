@@ -1,4 +1,4 @@
-"""How to observe each toxic: by how long a plain TCP connection through it takes, or how it ends.
+"""Observes each toxic by the duration or the end of a plain TCP connection through it.
 
 A Trial defines what the canaries exchange, whether the toxic hit an exchange, whether the effect is the requested
 one, and whether an exchange is free of it. hashidrill.core.faults.significance says how many hits prove it.
@@ -88,11 +88,13 @@ class Sampling:
         return counts(self.exchanges, self._least, before, highest=self.toxicity)
 
     def struck(self, exchanges: Sequence[Exchange]) -> int:
-        """How many exchanges are not free of it."""
+        """How many exchanges show the toxic's effect."""
         return sum(not self.trial.free(exchange) for exchange in exchanges)
 
     def near(self, exchanges: Sequence[Exchange]) -> int:
-        """How many exchanges of a baseline would not be free of it, were the link a little slower by itself."""
+        """How many exchanges of the baseline would show the toxic's effect if the link were slightly slower
+        without it.
+        """
         return self.struck([replace(exchange, seconds=exchange.seconds + DRIFT_S) for exchange in exchanges])
 
     def hits(self, exchanges: Sequence[Exchange]) -> list[Exchange]:

@@ -302,7 +302,7 @@ Since = Literal["end", "start"]
 def room(
     key: str = "within", *, since: Since = "end", until: Literal["loads", "fault"] = "loads", window: bool = True
 ) -> Never:
-    """For `@hypothesis(never=room())`: the parameter `key` is a time that must be over before the loads stop.
+    """For `@hypothesis(never=room())`: the time in the parameter `key` must end before the loads stop.
 
     The time counts from the end of the last step that `fault` names (of all faults, if it names none), or from the
     start of the first one; the hypothesis's parameter `since` decides, if it has one. A parameter `window` is

@@ -1,4 +1,4 @@
-"""What an `alerts` probe saw of one alert: when it fired, when it was quiet, and when neither is known."""
+"""One alert as an `alerts` probe saw it: when it fired, when it was quiet, and when its state is unknown."""
 
 from __future__ import annotations
 

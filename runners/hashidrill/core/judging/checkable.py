@@ -180,7 +180,9 @@ class Reset:
     restored_ns: int
 
     def may_have_undone(self, ops: Operations) -> Bools:
-        """Which acknowledged operations it may have undone, including those in flight at either moment."""
+        """The acknowledged operations that the restore may have undone, including those in flight at the save or the
+        restore.
+        """
         undone = ops.ok & (ops.end_ns >= self.saved_ns) & (ops.start_ns < self.restored_ns)
         return np.asarray(undone, np.bool_)
 

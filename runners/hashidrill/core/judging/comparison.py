@@ -28,9 +28,9 @@ def differences(asked: Experiment, run: Experiment) -> list[str]:
 
 
 def hidden(one: Experiment, other: Experiment) -> list[str]:
-    """Where two experiments, neither from a recording, differ only in secrets, in YAML's terms.
+    """The YAML paths at which two experiments (neither from a recording) differ only in secrets.
 
-    Their recordings look the same there. Returns only the places, never a value.
+    Their recordings look the same at these paths. Returns only the places, never a value.
     """
     real = [each.model_dump(mode="json", by_alias=True, include=set(RUN_BY)) for each in (one, other)]
     found = [{line.partition(":")[0] for line in _of_all(*each)} for each in (real, [_recorded(each) for each in real])]

@@ -178,7 +178,7 @@ def doubts(recording: Recording, experiment: Experiment) -> list[Doubt]:
 
 
 def generator_doubts(recording: Recording, experiment: Experiment) -> Iterator[Doubt]:
-    """Where the generator, not the datacenter, was the bottleneck."""
+    """The doubts about times when the generator, not the datacenter, was the bottleneck."""
     yield from _saturated(recording, experiment)
     runs = [name for name, client in experiment.clients.items() if not client.service]
     for load in (*experiment.load, *runs):
@@ -193,7 +193,7 @@ def _of_generator(experiment: Experiment) -> frozenset[str]:
 
 
 def _saturated(recording: Recording, experiment: Experiment) -> Iterator[Doubt]:
-    """Where the generator used up its core for a while, so that latencies include its own queue.
+    """The times when the generator used up its core, so that latencies include its own queue.
 
     The generator is one process with one thread. Three samples in a row (a second each) are more than a burst. Over
     90 % of a core, an operation waits ten times its own service time, by the usual rule for a single queue. A sample
@@ -216,7 +216,7 @@ def _saturated(recording: Recording, experiment: Experiment) -> Iterator[Doubt]:
 
 
 def _behind(load: str, ops: Operations) -> Iterator[Doubt]:
-    """Where the generator, not the datacenter, was slow.
+    """The times when the generator, not the datacenter, was slow.
 
     Two conditions must both hold, for a second or for the whole run: too many operations started over 50 ms late
     (several times the sleep granularity of a busy two-core machine), and the p99 of the lag is over 250 ms, which
@@ -276,7 +276,7 @@ def _lateness(lag_s: Floats) -> tuple[float, float]:
 
 
 def _broken_promises(recording: Recording, experiment: Experiment) -> Iterator[Doubt]:
-    """Where a load offered nothing, although the experiment asks for it; where the generator itself was silent.
+    """The times when a load offered nothing although the experiment asks for it, or the generator itself was silent.
 
     Loads whose operations depend on events (watches, streams, views) are covered by the generator's heartbeat.
     """
@@ -349,12 +349,12 @@ class Offer:
 
     @property
     def full(self) -> Bools:
-        """Where that many were under way."""
+        """The times when that many operations were in flight."""
         return np.asarray(self.under_way >= OFFERED_LEAST * self.at_once, np.bool_)
 
     @property
     def missing(self) -> Floats:
-        """What was due and not started, although fewer were under way."""
+        """Operations that were due and not started, although fewer than the limit were in flight."""
         return np.where(self.full, 0.0, np.maximum(self.asked - self.started, 0.0))
 
     def seconds(self, start_ns: int, end_ns: int) -> Bools:
@@ -380,7 +380,7 @@ def offer_of(recording: Recording, name: str, spec: LoadSpec | ClientSpec) -> Of
 
 
 def _passed_s(since_ns: Int64s, edges: Int64s) -> Floats:
-    """At each edge, the sum of the seconds since those of the moments that are over."""
+    """For each edge, the sum of the seconds that have passed since the earlier moments."""
     since_s = np.sort(since_ns.astype(np.float64)) / SECOND
     sums = np.concatenate([[0.0], np.cumsum(since_s)])
     count = np.searchsorted(since_s, edges / SECOND)
@@ -402,9 +402,9 @@ def _level_s(recording: Recording, load: str, start_ns: int, end_ns: int) -> flo
 def _offered_less(
     recording: Recording, name: str, offer: Offer, of: frozenset[str], gaps: Sequence[tuple[int, int, int]]
 ) -> Iterator[Doubt]:
-    """Where a load offered clearly less than its rate, and the datacenter did not keep it from that.
+    """The times when a load offered clearly less than its rate, and the datacenter was not the cause.
 
-    Gaps in which it offered nothing are told by themselves.
+    Gaps without any offered operation are reported separately.
     """
     in_gaps = [offer.seconds(start_ns, stop_ns) for start_ns, stop_ns, _ in gaps]
     offer = replace(offer, asked=np.where(np.any(in_gaps, axis=0), 0.0, offer.asked)) if in_gaps else offer
@@ -462,7 +462,7 @@ def _spoilt_until(recording: Recording, name: str, start_ns: int, stop_ns: int) 
 
 
 def _unserved(recording: Recording, name: str, of: frozenset[str], ops: Operations) -> Iterator[Doubt]:
-    """Where a load had no more successful operation while no fault was in force, so no fault explains it.
+    """The time from which a load had no successful operation although no fault was in force.
 
     A failure while a fault is in force is the fault's effect. An expectation on the load itself judges the rest.
     """
@@ -487,7 +487,9 @@ def _unserved(recording: Recording, name: str, of: frozenset[str], ops: Operatio
 
 
 def _silent_service(recording: Recording, name: str, of: frozenset[str], spec: ClientSpec) -> Iterator[Doubt]:
-    """Where a service that reports no operations sent nothing: its attempts are its only evidence."""
+    """The times when a service client that reports no operations sent no requests: its attempts are its only
+    evidence.
+    """
     if f"{name}{ATTEMPTS}" not in recording.loads or "steady" not in recording.phases:
         return
     if name in recording.loads and any(reason not in NOT_ITS_OWN for reason in recording.operations(name).reasons):
@@ -535,7 +537,9 @@ def _period(kind: str) -> tuple[str, str] | None:
 
 
 def closed_loop(spec: LoadSpec | ClientSpec) -> int | None:
-    """How many operations the load has under way at most; None for one that asks for its rate whatever comes back."""
+    """The largest number of operations that the load has in flight; None for a load that keeps its rate whatever the
+    replies.
+    """
     if isinstance(spec, ClientSpec):
         return None
     found = (one.at_once[spec.kind] for one in registry.services_with(HasClosedLoops) if spec.kind in one.at_once)
@@ -600,7 +604,9 @@ def _faded_faults(recording: Recording) -> Iterator[Doubt]:
 
 
 def _starved_machine(recording: Recording) -> Iterator[Doubt]:
-    """Where other work took CPU time that the datacenter needed: an SLO that broke then says nothing about it."""
+    """The times when other work took CPU time that the datacenter needed: an SLO that broke then says nothing about the
+    datacenter.
+    """
     use = machine_use(recording)
     if use is None:
         return

@@ -100,7 +100,9 @@ def _states_changed(recording: Recording, start_ns: int, end_ns: int) -> bool:
 
 
 def _warned(recording: Recording, window: FaultWindow, start_ns: int, end_ns: int) -> bool:
-    """Whether its agent logged a new kind of warning, or was another process. Raises HypothesisInvalidError."""
+    """Whether the target's agent logged a new kind of warning, or its process was replaced. Raises
+    HypothesisInvalidError.
+    """
     path = recording.path / "logs" / Path(window.host).name / f"{Path(window.agent).name}.log"
     text = path.read_text(errors="replace") if path.is_file() else ""
     if not _STAMPED.search(text):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def seen_at_the_end(ops: Operations, finals: Mapping[str, str | None]) -> Bools:
-    """Which acknowledged writes the final reads show: at most one per key, its last."""
+    """The acknowledged writes that the final reads show: at most one per key, the last one."""
     shown: dict[str, int] = {}
     for index in np.flatnonzero(ops.ok).tolist():
         if finals.get(ops.keys[index]) == ops.values[index]:
@@ -145,12 +145,12 @@ def check(history: Sequence[Op], *, budget: int = DEFAULT_BUDGET) -> tuple[Answe
 
 
 def prepared(history: Sequence[Op]) -> list[Op]:
-    """The same history with fewer unknowns, in order of the calls.
+    """An equivalent history with fewer unknown operations, in order of the calls.
 
     - If only one operation can have written a value that was read, it took effect before that read returned. This
       gives an unknown operation an end.
-    - An unknown change whose value was never read explains nothing, unless a miss needs the value that it replaces
-      to be gone. All such values count as one.
+    - An unknown change whose value was never read explains nothing, unless a miss needs the value that it replaces to
+      be gone. The search treats all such values as one.
     """
     ops = _with_ends([op for op in history if op.certain or op.changes])
     missed = {op.expected for op in ops if op.kind == "miss"}
@@ -314,9 +314,9 @@ class _Search:
 def core(history: Sequence[Op], *, budget: int = DEFAULT_BUDGET) -> list[Op]:
     """A few certain operations that no order explains, of a history that is not linearizable, in order of their calls.
 
-    The history is cut as early as possible. Then reads and misses are dropped and acknowledged changes are treated
-    as unknown, as long as the rest is still not linearizable. Each of these only allows more orders, so the rest is
-    as impossible as the whole. When the budget runs out, returns the smallest rest so far.
+    The history is cut as early as possible. Then reads and misses are dropped and acknowledged changes are treated as
+    unknown, as long as the rest is still not linearizable. Each step only allows more orders, so if the rest has no
+    valid order, neither has the whole. If the budget runs out, returns the smallest unexplained part so far.
     """
     left = budget
 

@@ -1,7 +1,7 @@
 """What hypotheses measure in a recording: fault windows, sliding percentiles, who led when. Public for your own.
 
-An operation belongs to the moment at which it was due (its intended start). One that was not acknowledged counts as
-infinitely slow: an error that returns in a millisecond served no client.
+An operation belongs to the moment at which it was due (its intended start). An operation without an acknowledgement
+counts as infinitely slow: an error that returns in a millisecond served no client.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ def method(recording: Recording) -> tuple[int, int]:
 
 
 def at_in_method_ns(recording: Recording, at_s: float) -> int:
-    """When the run was `at_s` seconds into its method, as the experiment counts.
+    """The run's time at second `at_s` of the method, on the method's clock.
 
-    That is later by the time that the method's clock stood still before (a step with `after`). Raises
+    The method's clock stands still while a step with `after` waits, so the real time is later by these waits. Raises
     HypothesisInvalidError when the run never reached its method.
     """
     stood_ns = sum(stood_ns for stopped_s, stood_ns in recording.standstills if stopped_s < at_s)
@@ -230,7 +230,7 @@ def served_s(ops: Operations) -> Floats:
 def percentile(latencies_s: Floats, percent: float) -> float:
     """The latency that `percent` of the operations stayed within, in seconds; NaN if there are none.
 
-    It is always a measured one: a mean of a number and infinity would mean nothing.
+    The percentile is always a measured value: a mean of a number and infinity would mean nothing.
     """
     count = len(latencies_s)
     if not count:
@@ -285,8 +285,8 @@ class Absence:
     """A time without a known leader.
 
     `lost_ns`: the last moment at which one is known to have led; `seen_ns`: when that one was seen gone; `back_ns`:
-    when one was known again, None for never. `told`: whether its own reports say when it was lost. If they do not,
-    it may have been lost later than `lost_ns`.
+    when one was known again, None for never. `told`: whether the leader's own reports show when leadership was lost. If
+    not, leadership may have been lost later than `lost_ns`.
     """
 
     lost_ns: int
@@ -389,7 +389,7 @@ def reigns(recording: Recording, start_ns: int, end_ns: int, signal: str = "raft
 def terms_led(
     recording: Recording, host: str, start_ns: int, end_ns: int, signal: str = "raft.leader"
 ) -> list[tuple[int, float]]:
-    """When (ns) that host reported that it leads, or has the role that `signal` names, and in which term.
+    """The times (ns) at which that host reported that it leads (or has the role that `signal` names), and the terms.
 
     Between the two moments, and the last time before. Empty if it never did.
     """

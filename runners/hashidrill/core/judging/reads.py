@@ -35,7 +35,7 @@ _SERIES_COLUMNS = frozenset(field.name for field in fields(Series))
 
 @dataclass(frozen=True, eq=False)
 class Read:
-    """One thing that was read: a load or signal by name (ALL: anything), of one host or all, in some spans of ns.
+    """One read of a hypothesis: a load or signal by name (ALL: any), of one host or all, in some spans of ns.
 
     An operation that was due in a span may have ended after it.
     """
@@ -48,7 +48,7 @@ class Read:
     """What a failed look means, as the hypothesis declares; "" if it does not."""
 
     def overlaps(self, start_ns: int, end_ns: int) -> bool:
-        """Whether any of it was measured in [start_ns, end_ns)."""
+        """Whether any data of this read was measured in [start_ns, end_ns)."""
         if self.spans is ALL or any(begin < end_ns and end > start_ns for begin, end in self.spans):
             return True
         ops = self.operations
@@ -247,7 +247,9 @@ class _Looks:
         return self._mostly_failed(inside) if failures else ""
 
     def _mostly_failed(self, inside: Bools) -> str:
-        """Where over half of the looks failed: of all, or of those of some time (twice as long as silence may last)."""
+        """The times when over half of the looks failed, over the whole span or over any period twice as long as the
+        probe may be silent.
+        """
         t_ns, known = self.t_ns[inside], self.known[inside]
         first = np.arange(len(t_ns))
         after = np.maximum(np.searchsorted(t_ns, t_ns + int(2 * self.silent_s * SECOND)), first + 1)

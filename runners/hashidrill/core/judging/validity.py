@@ -1,4 +1,4 @@
-"""What makes a whole run INVALID. `doubts` has what makes only some seconds INVALID.
+"""The reasons that make a whole run INVALID. `doubts` has what makes only some seconds INVALID.
 
 `Validity` has both, for one recording. Every command that judges uses it, so none can leave out a doubt.
 """

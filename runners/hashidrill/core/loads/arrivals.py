@@ -1,4 +1,4 @@
-"""Where the health checks of a load arrive: a small HTTP server, and the times at which each check was due.
+"""A small HTTP server that receives the health checks of a load, and the times at which each check was due.
 
 Consul opens a connection for every HTTP check, asks once, and closes it. The server does no more than that needs.
 """
@@ -18,7 +18,8 @@ _NOT_FOUND = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\
 
 
 class Arrivals:
-    """When each check is due, and what arrived: one operation an arrival, and one for each interval without any.
+    """The due time and the arrivals of each check: one operation for each arrival, and one for each interval without an
+    arrival.
 
     A check is due one interval after its last arrival: Consul waits that long after the end of a check, and does not
     make up for lost time. Latency of the operation is therefore how much longer the interval was. The first arrival

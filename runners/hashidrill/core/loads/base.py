@@ -58,7 +58,7 @@ class BaseLoad:
 class AgentLoad(BaseLoad):
     """A load on agents: its parameter `via` selects them. Raises ValueError for none.
 
-    Its cost is that of its parameter `rate`, unless it says otherwise.
+    A load's cost follows from its parameter `rate`, unless the load computes it otherwise.
     """
 
     asks: ClassVar[str] = "agent"

@@ -4,7 +4,7 @@ At a rate, each run of the command is one operation, and has a tap of its own, s
 to its operation. A service runs all the time behind one tap; it may report its operations (service_clients). Attempts
 become operations of the load `CLIENT.attempts` (attempts).
 
-All taps of a client fail what one list of faults says. It is changed over a Unix socket, one JSON object a line:
+One list of faults applies to all taps of a client. The list changes over a Unix socket, one JSON object a line:
 
     {"op": "fail", "id": "0-tap.fail-careful", "fault": "503", "share": 0.3, "seed": 7}
     {"op": "pass", "id": "0-tap.fail-careful"}

@@ -11,7 +11,7 @@ from hashidrill.core.loads.answer import Answer, LostError
 
 
 class Connection(asyncio.Protocol):
-    """One connection, with at most one request under way, of which `_reply` is the future answer."""
+    """One connection with at most one request in flight; `_reply` is the future of its answer."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

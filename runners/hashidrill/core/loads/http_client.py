@@ -242,7 +242,7 @@ async def insist(
     params: Mapping[str, str] | None = None,
     body: bytes | None = None,
 ) -> T:
-    """What `accept` makes of the first answer it takes (it returns None for the others), asking each endpoint in turn.
+    """Asks each endpoint in turn and returns the first result of `accept` that is not None.
 
     Raises WaitTimeoutError with the last answer after `within_s` seconds.
     """

@@ -218,7 +218,9 @@ class Generator:
                 pieces.clear()
 
     def _flush(self) -> None:
-        """Operations that ended, and what waits: an operation that ended is said not to wait in the same batch."""
+        """Operations that ended, and the operations that wait: an ended operation leaves the list of waiting ones in
+        the same batch.
+        """
         self._outbox.flush()
         taken = {load: waiting.take(self._clock.now_ns()) for load, waiting in self._waiting.items()}
         if said := {load: lists for load, lists in taken.items() if any(lists)}:
@@ -248,7 +250,9 @@ class Generator:
         self._flush()
 
     async def reads(self) -> None:
-        """Report each load's final reads, or why they could not be had. Then what the loads put there may go."""
+        """Report each load's final reads, or why they could not be had. After that, the data of the loads may be
+        removed.
+        """
         for name, load in self._ours.items():
             try:
                 values = await load.final_reads() if isinstance(load, ReadsBack) else {}
@@ -259,7 +263,7 @@ class Generator:
                 self._outbox.message(final_reads=name, values=dict(part))
 
     async def clean_up(self) -> None:
-        """Idempotent. Before the final reads it would change what those are to find."""
+        """Idempotent. Removing it before the final reads would change their result."""
         if self._clean:
             return
         self._clean = True

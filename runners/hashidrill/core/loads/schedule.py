@@ -63,7 +63,9 @@ class Waiting:
             self.end(token)
 
     def take(self, now_ns: int) -> tuple[list[int], list[int]]:
-        """When those were due that have waited for long since the last call, and those of them that have ended."""
+        """The due times of the operations that have newly waited for long since the last call, and of those among them
+        that have ended.
+        """
         before_ns = now_ns - self._report_after_ns
         overdue = {token: due_ns for token, due_ns in self._quiet.items() if due_ns <= before_ns}
         for token in overdue:
@@ -138,7 +140,7 @@ class Spells(Generic[K]):
         return what in self._open
 
     def __iter__(self) -> Iterator[K]:
-        """Those that have not ended, as of now: they may be ended meanwhile."""
+        """The operations that have not ended now; others may end while the caller uses the list."""
         return iter(list(self._open))
 
     def begin(self, what: K, since_ns: int) -> None:
@@ -201,9 +203,9 @@ class OpenLoop:
 
     `plan(n)` names the key and value of operation n; `perform(n, key, value)` sends it. `perform` raises nothing: what
     goes wrong with the datacenter is a Reply, so an exception is a bug of ours and ends the run. `course` is the level
-    of the load over time (`LoadContext.course`): a load that does not hand it on has no profile. It also has the share
-    of the operations that this generator offers: `n` counts those of all generators. `detail(n)` is asked once for each
-    operation, when it has ended: that is recorded of it, unless its reply has a detail.
+    of the load over time (`LoadContext.course`): a load that does not hand it on has no profile. It also holds the
+    share of operations that this generator offers; `n` counts the operations of all generators. `detail(n)` is asked
+    once for each operation, when it has ended: that is recorded of it, unless its reply has a detail.
 
     `at_once` makes it a closed loop where the datacenter is slower than the rate: that many are under way, and one
     starts when another ends, due at that moment. `n` counts those that are started. The judge measures how many were
@@ -365,7 +367,7 @@ def stamp(run_id: str, n: int) -> str:
 
 
 class Turns:
-    """Which key each write goes to: one that is written once, or one of those that are written in turn.
+    """The key of each write: either a key that is written once, or one of the keys that are written in turn.
 
     A write that a later one overwrote cannot be looked for at the end, so its loss cannot be detected. A share of
     `once` (0 to 1), evenly spread, goes to keys of its own. Once there are `most` such keys, the share shrinks to

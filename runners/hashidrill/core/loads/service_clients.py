@@ -37,7 +37,7 @@ _OUTCOMES = {True: "ok", False: "fail", None: "unknown"}
 async def serve(command: Sequence[str], environment: Mapping[str, str], on_line: Callable[[bytes], None]) -> Ended:
     """Run it until it ends. Cancelled, it is asked to end (SIGTERM), and has a second to report what was going on.
 
-    Nothing of its process group is left afterwards. Raises UsageError for a command that cannot be started, and what
+    No process of its process group is left afterwards. Raises UsageError for a command that cannot be started, and what
     `on_line` raises.
     """
     start_ns = time.monotonic_ns()

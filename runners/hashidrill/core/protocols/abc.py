@@ -251,7 +251,7 @@ class ClientTap(Protocol):
         """Sends probe requests of the kind this fault affects and returns how each one ended: the fault's name, or the
         result.
 
-        None of them counts or is recorded as the client's.
+        None of these requests counts, or is recorded, as a request of the client.
         """
 
 
@@ -316,7 +316,7 @@ class Requires:
 
     @classmethod
     def of_all(cls, each: Sequence[Requires]) -> Requires:
-        """What several faults require together. Each takes spare servers of its own."""
+        """What several faults require together. Each step takes its own spare servers."""
         return cls(
             frozenset[type[Any]]().union(*(one.capabilities for one in each)),
             frozenset[str]().union(*(one.tools for one in each)),
@@ -372,7 +372,7 @@ class ClaimsThings(Protocol):
     """
 
     def uses(self, place: Place) -> Sequence[Claim]:
-        """What it takes, needs and spoils there. Clashing claims of two faults are refused
+        """What the fault takes, needs and spoils at that place. Clashing claims of two faults are refused
         (hashidrill.core.protocols.claims).
         """
 
@@ -403,7 +403,7 @@ class KeepsPrior(Protocol):
     """Restores the state that it found."""
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
-        """The state before the fault, which must be there after it: plain JSON, kept as `undo["prior"]`.
+        """The state before the fault, which must return after it: plain JSON, kept as `undo["prior"]`.
 
         Only reads. Raises FaultError if it cannot be read: then nothing is applied.
         """
@@ -440,7 +440,7 @@ class OnTap(Protocol):
 
 @runtime_checkable
 class RestartsAgent(Protocol):
-    """It restarts the agent of its host."""
+    """A fault that restarts its host's agent."""
 
     restarts: ClassVar[Restarts | None]
 
@@ -457,7 +457,9 @@ class HoldsAgentDown(Protocol):
 
 @runtime_checkable
 class DisturbsFew(Protocol):
-    """How many of its hosts it disturbs at one time: 1 for a rolling change, 0 for none; None (the default) for all."""
+    """The number of its hosts that the fault disturbs at one time: 1 for a rolling change, 0 for none; None (the
+    default) means all.
+    """
 
     at_a_time: ClassVar[int | None]
 
@@ -497,7 +499,7 @@ class ProbeKind(Protocol):
 
 @dataclass(frozen=True)
 class LoadCost:
-    """What a load takes of this machine, as far as its parameters say; 0 if that depends on events."""
+    """What a load costs this machine, as far as its parameters determine it; 0 if that depends on events."""
 
     rate_per_s: float = 0.0
     """Operations per second, at a level of 100%."""
@@ -530,7 +532,7 @@ class AsksAgents(Protocol):
 
     @classmethod
     def via(cls, params: Any) -> str | None:
-        """Their selector; None for none."""
+        """The selector of these hosts; None without one."""
 
 
 @runtime_checkable
@@ -539,7 +541,7 @@ class AsksMoreAgents(Protocol):
 
     @classmethod
     def also(cls, params: Any) -> Mapping[str, str]:
-        """Their selectors, by the parameter that names them."""
+        """The selectors of the other hosts, by the parameter that names them."""
 
 
 def selectors_of(kind: type[Load], params: Any) -> dict[str, str]:
@@ -551,24 +553,24 @@ def selectors_of(kind: type[Load], params: Any) -> dict[str, str]:
 
 @runtime_checkable
 class HasCost(Protocol):
-    """It knows beforehand what it takes of this machine."""
+    """A load that knows beforehand what it costs this machine."""
 
     @classmethod
     def cost(cls, params: Any) -> LoadCost: ...
 
 
 def cost_of(kind: type[Load], params: Any) -> LoadCost:
-    """What a load takes of this machine."""
+    """What a load costs this machine."""
     return kind.cost(params) if isinstance(kind, HasCost) else LoadCost()
 
 
 @runtime_checkable
 class NeedsLoadRights(Protocol):
-    """It asks products that may have ACLs."""
+    """A load that queries products which may have ACLs."""
 
     @classmethod
     def rights(cls, name: str, params: Any) -> Sequence[Right]:
-        """What a token must be allowed for a load of that name."""
+        """The rights that a token needs for a load of that name."""
 
 
 @runtime_checkable
@@ -581,7 +583,7 @@ class LeavesThings(Protocol):
 
 @runtime_checkable
 class HasSignals(Protocol):
-    """It samples more than its operations and its level."""
+    """A load that has more signals than its operations and its level."""
 
     signals: ClassVar[Mapping[str, type[Quantity] | None]]
     """Their units; None: a plain number."""
@@ -589,7 +591,7 @@ class HasSignals(Protocol):
 
 @runtime_checkable
 class NotByAddress(Protocol):
-    """It cannot be offered to agents that are only reached by their API's address."""
+    """A load that cannot run against agents of which only the API's address is known."""
 
     not_by_address: ClassVar[str]
     """Why."""
@@ -612,7 +614,7 @@ def divides(kind: type[Load]) -> bool:
 
 @runtime_checkable
 class HearsTotal(Protocol):
-    """It divides, and its final reads depend on how far it came."""
+    """A divided load whose final reads depend on the number of operations offered."""
 
     def reached(self, n: int) -> None:
         """Before the final reads: all generators together offered n operations."""
@@ -620,7 +622,7 @@ class HearsTotal(Protocol):
 
 @runtime_checkable
 class Prepares(Protocol):
-    """It has something to do before the steady state, beside all other loads."""
+    """A load that prepares something before the steady state, in parallel with all other loads."""
 
     async def prepare(self) -> None:
         """Raises HashidrillError: then the run ends."""
@@ -636,12 +638,12 @@ class ReadsBack(Protocol):
 
 @runtime_checkable
 class CleansUp(Protocol):
-    """It removes what it put there."""
+    """A load that removes its own data."""
 
     async def clean_up(self) -> None:
         """Once, after `run` has ended and the final reads of all loads were made.
 
-        It may take a few seconds, and does not wait for a sick agent.
+        The call may take a few seconds, but does not wait for a sick agent.
         """
 
 

@@ -157,7 +157,7 @@ class Proxies(Protocol):
     async def add_proxy(self, name: str, listen: int, port: int, toxics: Sequence[Toxic]) -> None:
         """Starts a toxiproxy on this host that forwards `listen` to the host's own `port`, with the toxics.
 
-        It does not listen before its toxics are in place. Raises FaultError.
+        The proxy does not listen before its toxics are in place. Raises FaultError.
         """
 
     async def remove_proxy(self, name: str) -> None:
@@ -260,7 +260,7 @@ class NodeStatus(Protocol):
         """The name of the node that the pod is on now. Raises FaultError."""
 
     async def takes_pods(self, name: str) -> bool:
-        """Whether that node accepts pods; False when it is gone. Raises FaultError."""
+        """Whether that node accepts pods; False if the node is gone. Raises FaultError."""
 
 
 @runtime_checkable
@@ -368,7 +368,7 @@ class AgentApi(Protocol):
         body: bytes | None = None,
         timeout_s: float = 5.0,
     ) -> ApiAnswer:
-        """One request to the HTTP API of that agent of this host. Raises FaultError."""
+        """Sends one request to the HTTP API of that agent on this host. Raises FaultError."""
 
 
 @runtime_checkable
@@ -415,7 +415,7 @@ class DiskCanary(Protocol):
     async def canary_disk(self, operation: str, size_bytes: int, trials: int, within_s: float) -> Sequence[Timing]:
         """Makes `trials` of an operation (`fsync`, `write`, `read`), up to 256 at once.
 
-        None begins after `within_s`: then there are fewer.
+        No trial begins after `within_s`, so there may be fewer.
         """
 
     async def free_bytes(self) -> int: ...
@@ -441,7 +441,7 @@ class CpuCanary(Protocol):
 
     @property
     def cpus(self) -> int:
-        """How many CPUs its processes can use at once."""
+        """The number of CPUs that the host's processes can use at once."""
 
     async def canary_burn(self, threads: int, windows: int, window_s: float) -> Sequence[float]:
         """CPU seconds per second that `threads` busy threads get together, in each of successive windows.
@@ -455,7 +455,8 @@ class MemoryCanary(Protocol):
     """See how much memory the host's agents hold, and how much more they could take."""
 
     async def canary_take(self, size_bytes: int) -> int:
-        """How many of `size_bytes` a new process among the agents could take. The kernel kills it before any agent.
+        """The part of `size_bytes` that a new process among the agents could allocate. The kernel kills it before any
+        agent.
 
         Raises FaultError when it could not be started.
         """
@@ -464,7 +465,7 @@ class MemoryCanary(Protocol):
         """Bytes that the process of that agent, or of that name, holds outside of files; 0 without one."""
 
     async def memory_refusals(self) -> int:
-        """How often the agents met a memory limit, by the kernel's count. Raises FaultError."""
+        """The kernel's count of how often the agents reached a memory limit. Raises FaultError."""
 
 
 CAPABILITIES: tuple[type[Any], ...] = (

@@ -52,8 +52,8 @@ def connections(port: int) -> str:
 class Place:
     """Where and when a step of the method applies a fault, as far as that is known before anything runs.
 
-    A role moves from host to host, so `hosts` are all hosts that the selector may match at some moment. It is empty
-    if that is unknown: the selector is wrong, or the datacenter could not be read.
+    A role moves from host to host, so `hosts` are all hosts that the selector may match at some moment. `hosts` is
+    empty if they are unknown: the selector is wrong, or the datacenter could not be read.
     """
 
     on: str = ""
@@ -112,7 +112,7 @@ def is_across(who: str, host: str, roles: Mapping[str, str], service: str) -> bo
 
 @dataclass(frozen=True)
 class Claim:
-    """One thing that a fault claims. Write it with `takes`, `needs` or `spoils`."""
+    """One resource that a fault claims. Write it with `takes`, `needs` or `spoils`."""
 
     mode: Literal["takes", "needs", "spoils"]
     thing: str
@@ -213,5 +213,5 @@ def _shared(here: Place, one: Claim, there: Place, two: Claim) -> frozenset[str]
 
 
 def claims_thing(thing: str, claims: Iterable[Claim]) -> bool:
-    """Whether one of the claims takes that thing."""
+    """Whether one of the claims takes that resource."""
     return any(claim.mode == "takes" and claim.thing == thing for claim in claims)

@@ -4,8 +4,8 @@ The journal is not a subscriber: its lines must be on disk before the run acts o
 cannot be written ends. So the journal writes first, and the bus publishes the same entry. An event has the same
 words as a line of the journal, and `decode` reads both: a finished run can be replayed from its journal.
 
-All subscribers are read-only. One that raises is left out from then on; it neither ends the run nor keeps a fault in
-force.
+All subscribers are read-only. A subscriber that raises gets no further events; it neither ends the run nor keeps a
+fault in force.
 
 Each event and field declares its audience. A trainee who diagnoses a run sees its phases, the figures of its loads
 and its guardrails, but not which fault is applied, where, or its proof: `seen_by` removes those.
@@ -78,7 +78,7 @@ class Where:
 
 @dataclass(frozen=True)
 class Seen:
-    """What an observer was asked to find, and what it measured."""
+    """An observer's question (present or gone) and its measurement."""
 
     asked: str = ""
     measured: str = ""

@@ -208,7 +208,9 @@ _TEXTS: Mapping[str, Callable[..., str]] = {
 
 
 def _addresses(values: Sequence[str]) -> tuple[str, ...]:
-    """Checks the addresses. They may come from a catalog that others write, so any other text could inject rules."""
+    """Checks the addresses. Addresses may come from a catalog that others write, so any other text could inject
+    rules.
+    """
     for one in values:
         try:
             ipaddress.IPv4Address(one)

@@ -1,8 +1,8 @@
 """Finds products, faults, loads and all other plug-ins by the names that YAML and the command line use.
 
-All of them are entry points: hashidrill's own are in its pyproject.toml, another package's in that package's. If two
-packages have the same name, the other package's wins over hashidrill's. An entry point is imported when its name is
-used.
+All of them are entry points: hashidrill's own are in its pyproject.toml, another package's in that package's. If
+hashidrill and another package register the same name, the other package wins. An entry point is imported when its name
+is used.
 
     hashidrill.services           PRODUCT = its class (hashidrill.core.protocols.service.Service)
     hashidrill.default_services   PRODUCT = the same, of one that runs in a datacenter that names no service
@@ -221,7 +221,7 @@ def _by_entry(group: str) -> dict[str, dict[str, Any]]:
 
 
 def kinds_in(room: str) -> dict[str, str]:
-    """Each kind declared in a module or a package's modules, with its module: read from their text, without an
+    """Each kind declared in a module, or in a package's modules, with the module; found in the source text, without an
     import.
     """
     spec = find_spec(room)

@@ -1,6 +1,6 @@
 """The rights of tokens: faults, loads and services declare them, products turn them into policies and check them.
 
-Also the data that a load leaves in a product, which an attached datacenter is cleaned of.
+Also names the data that a load leaves in a product, so that an attached datacenter can be cleaned.
 """
 
 from __future__ import annotations

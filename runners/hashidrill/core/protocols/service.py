@@ -62,8 +62,8 @@ class AgentPlan:
     """How an agent is configured and started, and where its API is: `health` is a path that answers while it runs.
 
     `config` is written to `Site.config_file` as JSON. `environment` is added to the agents' environment.
-    `as_root=False`: the program would use user id 0 for rights that agents never have, like mounting. If agents run
-    as the user of the sandbox, which is 0 there, it runs under another number.
+    `as_root=False`: the program would use user id 0 for rights that agents never have, like mounting. If agents run as
+    the sandbox's user, which has number 0 there, this agent runs under another number.
     """
 
     config: Mapping[str, Any]
@@ -77,7 +77,7 @@ class AgentPlan:
 
 @dataclass(frozen=True)
 class Workspace:
-    """What a datacenter lends a service while it runs.
+    """The tools that a datacenter lends a service while the service runs.
 
     `folder` is the service's own, private, and ends with the datacenter. `hide` keeps secrets out of all output from
     then on: call it before a secret is first used.
@@ -204,7 +204,7 @@ class BaseService:
 
 @runtime_checkable
 class StartsAfter(Protocol):
-    """It needs other services before its agents start."""
+    """A service whose agents need other services before they start."""
 
     after: ClassVar[tuple[str, ...]]
     """The services that must be ready first, if the datacenter has them."""
@@ -217,14 +217,14 @@ def after(service: Service) -> frozenset[str]:
 
 @runtime_checkable
 class OnEveryHost(Protocol):
-    """It has a guest on every host of the other services, and comes after them in a datacenter."""
+    """A service with one agent on every host of the other services; it starts after them."""
 
     everywhere: ClassVar[Literal[True]]
 
 
 @runtime_checkable
 class TakesMemory(Protocol):
-    """Its agents take another amount of memory than USUAL_BYTES."""
+    """A service whose agents need more or less memory than USUAL_BYTES."""
 
     agent_bytes: ClassVar[int]
     """Bytes of one agent under an ordinary load, without the program's own pages."""
@@ -235,7 +235,7 @@ USUAL_BYTES = 70_000_000
 
 @runtime_checkable
 class Opens(Protocol):
-    """It keeps files or secrets of its own."""
+    """A service with its own files or secrets."""
 
     def open(self, workspace: Workspace) -> None:
         """Called once, before any of its agents starts."""
@@ -243,7 +243,7 @@ class Opens(Protocol):
 
 @runtime_checkable
 class AddsCapabilities(Protocol):
-    """It adds ways to break or observe its hosts."""
+    """A service that adds capabilities to its hosts, to break or observe them."""
 
     def parts(self, host: Host) -> Mapping[type[Any], Any]:
         """Capabilities that it adds to a host of one of its agents, with their implementations."""
@@ -251,7 +251,7 @@ class AddsCapabilities(Protocol):
 
 @runtime_checkable
 class Operates(Protocol):
-    """It does an operator's manual work."""
+    """A service that does an operator's manual work."""
 
     async def keep(self, hosts: Hosts, tell: Callable[[str], None]) -> None:
         """Runs while the datacenter is ready, until cancelled. `tell` notes each action in the journal. It may return
@@ -269,7 +269,7 @@ class Describes(Protocol):
 
 @runtime_checkable
 class ChecksExperiments(Protocol):
-    """It finds mistakes in an experiment that no model can express."""
+    """A service that finds mistakes in an experiment which no model can express."""
 
     def check(self, experiment: Any, note: Any) -> None:
         """Notes mistakes in an experiment (experiment.model.Experiment) that only this service can find."""
@@ -277,7 +277,7 @@ class ChecksExperiments(Protocol):
 
 @runtime_checkable
 class Reachable(Protocol):
-    """Its agents have an HTTP API, possibly reached through another transport."""
+    """A service whose agents have an HTTP API, possibly reached through another transport."""
 
     transport: Any
     """The httpx2 transport; None: plain HTTP to their addresses."""
@@ -288,10 +288,10 @@ class Reachable(Protocol):
 
 @runtime_checkable
 class HandsOutTokens(Protocol):
-    """Its users need variables of the environment, like tokens."""
+    """A service whose users need environment variables, like tokens."""
 
     def access(self) -> Mapping[str, str]:
-        """The variables that each user needs once it is ready. They count as secrets."""
+        """The variables that each user needs once it is ready. The values count as secrets."""
 
 
 @runtime_checkable
@@ -299,12 +299,12 @@ class HasOperator(Protocol):
     """An operator, who may do everything, has other variables than a user."""
 
     def login(self) -> Mapping[str, str]:
-        """What `hashidrill lab shell` sets. They count as secrets."""
+        """The variables that `hashidrill lab shell` sets. The values count as secrets."""
 
 
 @runtime_checkable
 class HasCommandLine(Protocol):
-    """It has a command line."""
+    """A service with a command line."""
 
     address_variable: ClassVar[str]
     """The environment variable with an agent's URL: `CONSUL_HTTP_ADDR`."""
@@ -314,7 +314,7 @@ class HasCommandLine(Protocol):
 
 @runtime_checkable
 class HasPage(Protocol):
-    """Its agents serve a page for people."""
+    """A service whose agents serve a page for people."""
 
     ui: ClassVar[str]
     """The path, like `/ui/`."""
@@ -322,7 +322,7 @@ class HasPage(Protocol):
 
 @runtime_checkable
 class WritesFiles(Protocol):
-    """It writes files for people once it is ready."""
+    """A service that writes files for people once it is ready."""
 
     def left(self) -> Mapping[str, str]:
         """The path of each file, by the kind of file: `{"kubeconfig": PATH}`. `hashidrill lab up` shows them."""
@@ -351,7 +351,7 @@ class NeedsProbes(Protocol):
 
 @runtime_checkable
 class Drawn(Protocol):
-    """It says how reports draw its signals; others are drawn under their names."""
+    """A service that says how reports draw its signals; other signals are drawn under their names."""
 
     panels: ClassVar[Sequence[Panel]]
     lanes: ClassVar[Sequence[Lane]]
@@ -360,7 +360,7 @@ class Drawn(Protocol):
 
 @runtime_checkable
 class AsksServers(Protocol):
-    """Its client agents pass their users' requests on to a server: a sick server that none asks hurts no user."""
+    """A service whose client agents forward requests to a server: a sick server that no agent uses hurts no user."""
 
     name: ClassVar[str]
     asks: ClassVar[str]
@@ -381,7 +381,7 @@ def lanes() -> list[Lane]:
 
 @runtime_checkable
 class HasPeriods(Protocol):
-    """Some of its kinds of loads have no `rate`; their operations recur after a period."""
+    """A service with kinds of loads that have no `rate`; their operations recur after a period."""
 
     periods: ClassVar[Mapping[str, tuple[str, str]]]
     """For each kind of load, the parameter that holds the period, and its default."""
@@ -389,7 +389,7 @@ class HasPeriods(Protocol):
 
 @runtime_checkable
 class HasClosedLoops(Protocol):
-    """Some of its kinds of loads start no operation while `at_once` are under way (OpenLoop)."""
+    """A service with kinds of loads that start no operation while `at_once` are in flight (OpenLoop)."""
 
     at_once: ClassVar[Mapping[str, tuple[str, int]]]
     """For each kind of load, the parameter that says how many run at once, and its default."""
@@ -400,16 +400,16 @@ class HasClosedLoops(Protocol):
 
 @runtime_checkable
 class HasAcls(Protocol):
-    """It has policies and tokens: `hashidrill staging acl` prints one."""
+    """A service with policies and tokens: `hashidrill staging acl` prints a policy."""
 
     def rights(self) -> Sequence[Right]:
         """The rights that its probes, its selectors and the check before a run need."""
 
     def policy(self, rights: Iterable[Right], why: Mapping[Right, str]) -> str:
-        """Its part of these rights as a policy for its command line; `why` says who needs each right."""
+        """The product's share of the rights, as a policy for its command line; `why` says what needs each right."""
 
     async def lacking(self, calls: Calls, rights: Iterable[Right]) -> Sequence[Right]:
-        """Its part of these rights that the token lacks. Only reads. Raises InterlockError if it cannot tell."""
+        """The rights for this product that the token lacks. Only reads. Raises InterlockError if it cannot tell."""
 
 
 # its roles
@@ -417,15 +417,15 @@ class HasAcls(Protocol):
 
 @runtime_checkable
 class MovesRoles(Protocol):
-    """Its roles move from host to host, as `consul:leader` does."""
+    """A service whose roles move from host to host, as `consul:leader` does."""
 
     @property
     def many(self) -> tuple[str, ...]:
-        """Its roles that several hosts can have at once."""
+        """The roles that several hosts can have at once."""
 
     @property
     def served(self) -> tuple[str, ...]:
-        """Its roles that a `via` can always name, because other hosts stand in if none has the role."""
+        """The roles that a `via` can always name, because other hosts stand in if no host has the role."""
 
     def candidates(self, role: str) -> frozenset[str]:
         """The hosts that may have this role at some moment; empty if none ever can."""

@@ -1,9 +1,9 @@
 """Operations of a load and samples of a signal, as columns; and the operations that a service did not report.
 
-A service reports an operation when it ends, so one that hangs for ever reports nothing, and nothing fails. Its
-steady state shows what it should have done. If it reports nothing for much longer than it ever did then, as many
-operations as usual count as due and not acknowledged. An operation covers the time from when it was due until it
-ended: a service whose operations are slow is not silent.
+A service reports an operation when it ends, so one that hangs for ever reports nothing, and nothing fails. A load whose
+expected operations follow from its steady state. If it reports nothing for much longer than it ever did then, as many
+operations as usual count as due and not acknowledged. An operation covers the time from when it was due until it ended:
+a service whose operations are slow is not silent.
 """
 
 from __future__ import annotations
@@ -184,7 +184,9 @@ def with_unreported(
 def silences(
     ops: Operations, phases: Mapping[str, tuple[int, int]], longest_s: float | None = None
 ) -> list[tuple[int, int]]:
-    """When a service was silent, from the start of the method until the loads end. Empty if that cannot be decided."""
+    """The times when a service client was silent, from the start of the method until the loads end. Empty if that
+    cannot be decided.
+    """
     own = _own(ops)
     steady_ns, method_ns = phases["steady"][0], phases["method"][0]
     end_ns = phases.get("recovery", phases["method"])[1]

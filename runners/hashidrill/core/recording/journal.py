@@ -307,7 +307,7 @@ def to_line(entry: Entry) -> str:
 
 
 def outcome_of(path: Path) -> str:
-    """How the run of this journal ended, by its last `end`; `died` without one. Raises OSError.
+    """How this journal's run ended, from its last `end` line; `died` without one. Raises OSError.
 
     Reads only the end of the file if that suffices, which is quick for thousands of runs.
     """
@@ -365,7 +365,7 @@ def signed_entries(path: Path, key: LineKey) -> tuple[list[Entry], int]:
 
 
 def signed_lines(path: Path, key: LineKey) -> tuple[list[bytes], int]:
-    """The same for a file of any lines. Raises OSError."""
+    """Like `signed_entries`, for a file with any kind of lines. Raises OSError."""
     found: dict[int, bytes] = {}
     with path.open("rb") as lines:
         for line in lines:
@@ -414,7 +414,7 @@ def _is_wall(wall: Any) -> bool:
 
 
 def storable(value: Any) -> Any:
-    r"""The same value, with lone surrogates of texts, which UTF-8 cannot hold, written out, like `\udc80`.
+    r"""The value, with lone surrogates (which UTF-8 cannot encode) written as escapes like `\udc80`.
 
     They come from clients: JSON can escape half of a character, and a key of bytes is often read with
     `surrogateescape`. SQLite refuses them, and so would every report.

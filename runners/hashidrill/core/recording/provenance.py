@@ -1,4 +1,4 @@
-"""Which hypotheses judge a recording: the shipped ones, and whether they are those of its run.
+"""Chooses the hypotheses that judge a recording, and tells whether they are those of its run.
 
 A recording keeps the source and the SHA-256 of every hypothesis that its experiment names, as text in
 `hypotheses.json`. Judging compares them, and reports differences. A hypothesis that is not shipped is found by its

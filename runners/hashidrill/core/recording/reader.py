@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MarkWindow:
-    """A named part of the method. Nothing was broken for it, so it is not a fault."""
+    """A named part of the method. A mark breaks nothing, so it is not a fault."""
 
     mark: str
     step: int
@@ -114,7 +114,7 @@ class FaultWindow:
 
 
 class Recording:
-    """The data of a run, for hypotheses and reports. All of it is read lazily and cached."""
+    """The data of a run, for hypotheses and reports. All parts are read lazily and cached."""
 
     def __init__(self, path: Path | str) -> None:
         """Raises RecordingError when `path` holds no recording."""
@@ -184,7 +184,7 @@ class Recording:
 
     @cached_property
     def standstills(self) -> list[tuple[float, int]]:
-        """When the method's clock stood still (seconds into the method by that clock), and for how long, in ns."""
+        """The pauses of the method's clock: the second of the method by that clock, and the length in ns."""
         return [(float(entry.data["at_s"]), int(entry.data["stood_ns"])) for entry in self.events("clock.goes")]
 
     @property
@@ -341,8 +341,8 @@ class Recording:
         """All samples of a signal, of one host or of all. Raises HypothesisInvalidError when there are none.
 
         A look that failed has no value (NaN), and a hypothesis that held is INVALID if too many looks failed
-        (hashidrill.core.judging.reads). If the hypothesis handles failed looks, say with `unknown` what one means,
-        like "the process is gone".
+        (hashidrill.core.judging.reads). If your hypothesis handles failed looks, pass in `unknown` what a failed look
+        means, like "the process is gone".
         """
         if (signal, host) not in self._series:
             self._series[signal, host] = self._read_series(signal, host)

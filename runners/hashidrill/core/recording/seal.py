@@ -1,6 +1,6 @@
 """The seal of a recording: checksums in the journal's `end`, so that a damaged recording is not judged.
 
-It shows a full disk, a torn copy or an editor, but not a forger, who would write the seal as well.
+The seal reveals a full disk, a torn copy or an edit, but not a forgery: a forger would write the seal as well.
 """
 
 from __future__ import annotations

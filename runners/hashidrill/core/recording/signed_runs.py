@@ -1,4 +1,4 @@
-"""Which journals this machine wrote: their lines carry a MAC, and `heal` ignores all others.
+"""Tells which journals this machine wrote: their lines carry a MAC, and `heal` ignores all others.
 
 The key of this machine and user is made at first use, in the state directory, readable by its owner alone. Each run
 gets a key derived from it and from the run's id, and the engine receives only that: a line of one run does not count
@@ -65,8 +65,8 @@ class OurRun:
 
 
 def machine_key() -> bytes:
-    """The key of this machine and user; made if missing. Raises UsageError if it cannot be kept, or belongs to
-    another.
+    """The key of this machine and user; made if missing. Raises UsageError if the key cannot be stored, or belongs to
+    another user.
     """
     path = state_folder() / KEY_NAME
     try:
@@ -184,7 +184,9 @@ def _check_resolved(run: Path, began: Entry) -> None:
 
 
 def _noted(run: Path, run_id: str, lines: int) -> str:
-    """What is lost, by the note of an open run. Raises NotOursError without a note, or if it names another folder."""
+    """How many journal lines an open run has lost, by its note; "" for none. Raises NotOursError without a note, or if
+    it names another folder.
+    """
     try:
         note = safe_json.parse(note_of(run_id).read_bytes())
         recording, least = Path(note["recording"]), int(note["lines"])

@@ -47,7 +47,7 @@ def is_name(name: str) -> bool:
 
 
 def is_table(name: object) -> bool:
-    """Whether it is the name of a table of details: only these may be put into a statement."""
+    """Whether the name belongs to a table of details: only such names may go into an SQL statement."""
     return isinstance(name, str) and name.startswith(PREFIX) and is_name(name)
 
 

@@ -62,12 +62,12 @@ _BARE_NONCE = re.compile(r"[0-9.]{8,}|[0-9a-f-]{16,}")
 
 
 class DoubtError(HypothesisInvalidError):
-    """It is unknown whether a request was repeated or a new one was sent, so no verdict is given."""
+    """Raised if a repeated request cannot be distinguished from a new one, so there is no verdict."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One request (or connection, or lookup, where it got no further) as the tap saw it.
+    """One request as the tap saw it; only a connection or a DNS lookup if it got no further.
 
     Times are ns of the tap's clock: `start_ns` is the arrival of its first byte (of the connection for `refused`),
     `end_ns` the moment that its reply, or its failure, was handed to the kernel.
@@ -295,7 +295,7 @@ def _request(before: Sequence[Attempt], later: Sequence[Attempt], plain: Sequenc
 
 
 def _usual(before: Sequence[Attempt], plain: Sequence[Attempt], fits: Callable[[Attempt], bool]) -> int:
-    """How many of those that fit come from here on without any fault; one at least."""
+    """The number of fitting attempts from here on without a fault; at least one."""
     return max(1, sum(map(fits, plain)) - sum(map(fits, before)))
 
 
@@ -305,7 +305,7 @@ def _said_same(one: Attempt, other: Attempt) -> bool:
 
 
 def _same(one: Attempt, other: Attempt) -> bool:
-    """Whether they surely are one request."""
+    """Whether the two attempts certainly carry the same request."""
     if one.method != other.method or one.bare_path != other.bare_path:
         return False
     if one.idempotency_key and one.key == other.key:
@@ -316,7 +316,7 @@ def _same(one: Attempt, other: Attempt) -> bool:
 
 
 def _alike(one: Attempt, other: Attempt, plain: Sequence[Attempt], known: set[str]) -> bool:
-    """Whether they may be one request: of another query or body, or of a path that differs in one part.
+    """Whether the two attempts may carry the same request: the query or body differs, or one part of the path.
 
     `plain` was sent without any fault; a path in `known` is another request's.
     """
@@ -340,7 +340,7 @@ def _doubt(failed: Attempt, other: Attempt) -> str:
 
 
 def is_ambiguous(fault: str) -> bool:
-    """Whether a client cannot know, after this fault, if its request was carried out."""
+    """Whether this fault leaves the client unsure if the server carried out its request."""
     return fault in FAULTS and FAULTS[fault].ambiguous
 
 

@@ -103,9 +103,8 @@ async def run(
     """Run it until it ends, `within_s` seconds are over, or `stop_when` (asked now and then) gives a reason.
 
     `started` is called with its pid, which is that of its process group too. `namespace` is the path of the network
-    namespace that it runs in.
-    Nothing of its process group is left afterwards. Raises UsageError for a command that cannot be started,
-    CommandError for one that floods its output.
+    namespace that it runs in. No process of its process group is left afterwards. Raises UsageError for a command that
+    cannot be started, CommandError for one that floods its output.
     """
     start_ns = time.monotonic_ns()
     child = _Child(command, environment, namespace)
@@ -155,7 +154,7 @@ def _started(command: Sequence[str], environment: Mapping[str, str]) -> subproce
 class _Child:
     """A process that leads its own process group, and the last part of its output.
 
-    Not asyncio's own subprocess: that one is not over before every grandchild has closed the pipes.
+    Does not use asyncio's subprocess, which does not finish before every grandchild has closed the pipes.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], namespace: str | None = None) -> None:

@@ -82,7 +82,7 @@ class Connection(asyncio.Protocol):
         return Request(head.method, origin_form(head.first), head.headers, b"")
 
     async def body(self) -> bytes:
-        """The rest of the request. Raises ClientGoneError, wire.ProtocolError."""
+        """Reads the rest of the request. Raises ClientGoneError, wire.ProtocolError."""
         rest, waits = wire.Body(self._head, _LARGEST_BODY_BYTES), self._head.waits
         while (body := rest.take(self._unread)) is None:
             if self.gone:
@@ -109,7 +109,7 @@ class Connection(asyncio.Protocol):
             self._asking = False
 
     async def until_gone(self) -> None:
-        """Until the client closes; what it still sends is thrown away."""
+        """Waits until the client closes, and discards the data that it still sends."""
         while not self.gone:
             await self._wait()
 
@@ -148,7 +148,7 @@ class Connection(asyncio.Protocol):
         self._over = True
 
     async def stopped(self) -> None:
-        """Until it is closed, after `stop`."""
+        """Waits until the connection is closed, after `stop`."""
         if self.task is not None:
             await asyncio.gather(self.task, return_exceptions=True)
             self.transport.close()  # a task that never started has no connection to close

@@ -1,8 +1,8 @@
 """Observes a tap from outside: one exchange over a connection of its own, in hand-written HTTP/1.1.
 
-It shares nothing with the tap, not even the parser of its replies. It sends its request in pieces, so that it can
-tell after which piece a reset comes. The request is a GET that an agent of Consul answers by itself, with or without
-a leader.
+It shares no code with the tap, not even the parser of replies. It sends its request in pieces, so that it can tell
+after which piece a reset comes. The request is a GET that an agent of Consul answers by itself, with or without a
+leader.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _send(writer: asyncio.StreamWriter, text: str) -> None:
 
 
 async def _reset_comes(reader: asyncio.StreamReader) -> bool:
-    """Whether it comes without the rest of the request."""
+    """Whether the fault strikes before the rest of the request has arrived."""
     reading = asyncio.ensure_future(reader.read(1))
     try:
         await asyncio.wait({reading}, timeout=PAUSE_S)

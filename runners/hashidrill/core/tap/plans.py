@@ -1,4 +1,4 @@
-"""Which attempts the tap fails, and how: scripts, decided attempt by attempt.
+"""Scripts that decide for each attempt whether, and how, the tap fails it.
 
 First("503", 2)                  the first two attempts, then pass
 Always("hang")                   every one
@@ -39,7 +39,7 @@ class Plan(Protocol):
 
     @property
     def faults(self) -> Sequence[str]:
-        """All faults that it may give."""
+        """All faults that the plan can inject."""
 
     def decide(self, moment: Moment) -> str:
         """The name of the fault for this attempt, or "". The tap then gives it, and `decide` counts it."""
@@ -65,7 +65,7 @@ def fits(fault: str, moment: Moment) -> bool:
 
 @dataclass
 class Nothing:
-    """Everything is passed through."""
+    """Passes all attempts through."""
 
     faults: Sequence[str] = ()
 
@@ -102,7 +102,7 @@ def Always(fault: str) -> First:  # noqa: N802 - reads as the other plans do
 
 @dataclass
 class WithProbability:
-    """Each attempt fails so with that probability, 0 to 1; the same seed makes the same choices."""
+    """Fails each attempt in this way with a probability from 0 to 1; the same seed makes the same choices."""
 
     fault: str
     probability: float

@@ -179,7 +179,7 @@ def _next_syn_ns(watcher: socket.socket) -> int | None:
 
 
 def _dropped(watcher: socket.socket) -> int:
-    """How many SYNs it has lost since the last call, because earlier ones were not read in time (packet(7))."""
+    """The number of SYNs lost since the last call, because earlier ones were not read in time (packet(7))."""
     _packets, drops = struct.unpack("II", watcher.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))
     return int(drops)
 
@@ -276,7 +276,7 @@ class Tap:
 
     @property
     def attempts(self) -> list[Attempt]:
-        """The finished attempts, in order of their start. All of them once the tap is closed."""
+        """The finished attempts, in order of their start. All attempts, once the tap is closed."""
         return sorted(self._ended, key=lambda attempt: attempt.start_ns)
 
     @property
@@ -370,7 +370,7 @@ class Tap:
 
 
 class _Exchange:
-    """One request on one connection: it is failed or passed through, and then recorded."""
+    """Handles one request on one connection: fails it or passes it through, and then records it."""
 
     def __init__(
         self, tap: Tap, connection: Connection, link: Link, number: int, head: Request, *, reused: bool

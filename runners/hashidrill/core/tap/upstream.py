@@ -70,7 +70,7 @@ class HttpUpstream:
 
 
 class _HttpLink:
-    """A kept-alive connection to the server, made when it is first needed and again when the server closed it."""
+    """A keep-alive connection to the server; opened at the first use, and again after the server has closed it."""
 
     def __init__(self, upstream: HttpUpstream) -> None:
         self._upstream = upstream

@@ -1,8 +1,8 @@
 """HTTP/1.1 as the tap reads and writes it: the head of a message, then its body.
 
-httptools, Node's parser in C, reads heads and chunks, in a fraction of the CPU that a parser in Python takes. It has a
-list of methods, without Vault's LIST: it is told PUT for each method but CONNECT, whose target has another form. What
-it takes and HTTP forbids is refused here.
+httptools, Node's parser in C, reads heads and chunks, in a fraction of the CPU that a parser in Python takes. httptools
+knows a fixed list of methods, without Vault's LIST, so it gets PUT in place of each method except CONNECT, whose target
+has another form. Messages that httptools accepts and HTTP forbids are refused here.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Reply:
     reason: bytes = b""
 
     def header(self, name: bytes) -> bytes:
-        """Its value; b"" if it is missing. `name` is in lower case."""
+        """The header's value; b"" if missing. `name` is in lower case."""
         return next((value for key, value in self.headers if key.lower() == name), b"")
 
 
@@ -65,7 +65,7 @@ def origin_form(target: bytes) -> str:
 
 @dataclass(slots=True)
 class Head:
-    """What comes before a body. `first` is the target of a request or the reason of a reply."""
+    """The part of a message before its body. `first` is the target of a request or the reason of a reply."""
 
     first: bytes
     headers: Headers
@@ -191,8 +191,8 @@ def reply_bytes(reply: Reply, *, to_head: bool = False, last: bool = False) -> b
 class _Heard:
     """Receives one head from a parser of httptools.
 
-    It does not hold its parser, which holds it: collecting a cycle for each message would take as long as reading
-    it.
+    The parser holds this object, but not the reverse: to collect a reference cycle for each message would take as long
+    as reading the message.
     """
 
     def __init__(self) -> None:

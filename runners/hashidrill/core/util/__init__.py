@@ -1,1 +1,1 @@
-"""Helpers for every room: files, waiting, redaction, undo files. They do not import experiments."""
+"""Helpers for every room: files, waiting, redaction, undo files. These modules do not import experiments."""

@@ -1,4 +1,6 @@
-"""How many CPUs this process may use: by its affinity, and by the quotas of its control groups, of both versions."""
+"""The number of CPUs that this process may use, limited by its affinity and by the quotas of its cgroups (v1
+and v2).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ _CPU, _ACCOUNTS = "cpu", "cpuacct"
 
 @dataclass(frozen=True)
 class Quota:
-    """What one control group may use in all, in CPUs."""
+    """The CPU quota of one cgroup, in CPUs."""
 
     cores: float
     usage: Path

@@ -1,4 +1,4 @@
-"""How long things take: what each took here before, and `2 min of about 6 min`.
+"""Durations of earlier work on this machine, for progress lines like `2 min of about 6 min`.
 
 A build of Consul, or the start of a datacenter, has no length of its own. `$XDG_STATE_HOME/hashidrill/durations.json`
 keeps the last few of each, in seconds. A run's length is in its experiment (hashidrill.lab.runs.rounds.expected_s).
@@ -49,7 +49,9 @@ def _read() -> dict[str, list[float]]:
 
 
 def so_far(took_s: float, expected_s: float | None = None) -> str:
-    """`2 min 5 s of about 6 min`; without an expectation `2 min 5 s`. One that has passed is said to have."""
+    """`2 min 5 s of about 6 min`; without an expectation `2 min 5 s`. An estimate that has already passed is reported
+    as exceeded.
+    """
     took = shown(took_s)
     if expected_s is None:
         return took

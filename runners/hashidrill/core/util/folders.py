@@ -43,7 +43,7 @@ def state_folder() -> Path:
 def nearest(folder: str, start: Path | None = None) -> Path | None:
     """The nearest folder of that name at or above `start` (default: the working directory), within its repository.
 
-    None for a `start` in a recording: folders above it may have come with it.
+    None if `start` is in a recording: the folders above it may be part of a copy.
     """
     real = os.path.realpath(start or Path.cwd())
     if in_recording(real):
@@ -126,7 +126,7 @@ def near_files(path: Path, suffixes: Iterable[str]) -> str:
 
 
 def in_recording(path: Path | str) -> bool:
-    """Whether it is a recording or a comparison, or lies in one."""
+    """Whether the path is, or lies in, a recording or a comparison."""
     upwards = _upwards(os.path.realpath(path))
     return any(_is_there(place, name) for place in upwards for name in (JOURNAL_NAME, COMPARISON_NAME))
 

@@ -24,7 +24,7 @@ class _HungUp:
 
 @contextlib.contextmanager
 def hangups_interrupt() -> Iterator[None]:
-    """In the block, closing the terminal interrupts like Ctrl-C, until `when_hung_up` says otherwise.
+    """In the block, closing the terminal interrupts like Ctrl-C, until `when_hung_up` changes that.
 
     Under nohup it stays ignored. Only the main thread is interrupted.
     """

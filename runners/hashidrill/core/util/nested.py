@@ -12,7 +12,7 @@ ABSENT = object()
 
 
 def leaves(settings: Mapping[str, Any], above: Keys = ()) -> Iterator[tuple[Keys, Any]]:
-    """Each key that holds no map, with the keys above it."""
+    """Each key whose value is not a map, with the keys above it."""
     for key, value in settings.items():
         if isinstance(value, Mapping) and value:
             yield from leaves(value, (*above, key))

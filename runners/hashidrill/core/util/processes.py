@@ -54,7 +54,7 @@ _FIRST_IDS = ["0", "0", "4294967295"]
 
 
 def is_machine_root() -> bool:
-    """In a user namespace of an ordinary user, 0 is that user, and there is no other user to become."""
+    """In a user namespace of an unprivileged user, number 0 is that user, and no other user exists to switch to."""
     try:
         return os.geteuid() == 0 and ALL_USERS.read_text().split() == _FIRST_IDS
     except OSError:

@@ -365,7 +365,7 @@ def _of_scalar(value: str, *, secret: bool) -> Iterator[str]:
 
 
 def _items(values: Iterable[Any]) -> Iterator[tuple[Any, bool]]:
-    """Each item, and whether the one before it was an option for a secret: `--token`, `abc`."""
+    """Each item, and whether the item before it is an option that takes a secret: `--token`, `abc`."""
     told = False
     for item in values:
         yield item, told

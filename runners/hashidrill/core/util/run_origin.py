@@ -1,4 +1,4 @@
-"""Which machine, boot, PID namespace and user a run belongs to: its journal says so, and `heal` compares."""
+"""The machine, boot, PID namespace and user of a run: the journal records them, and `heal` compares them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def here() -> dict[str, str | int | float]:
 
 
 def restarted(then: Mapping[str, Any]) -> bool:
-    """Whether this is the machine of `then`, and has booted since: no process of then can be left."""
+    """Whether `then` was recorded on this machine before its last boot: no process from that time can be left."""
     now = here()
     same = then.get("host") == now["host"] and then.get("machine") == now["machine"] != _UNKNOWN
     return same and bool(then.get("boot")) and then.get("boot") != now["boot"] != _UNKNOWN

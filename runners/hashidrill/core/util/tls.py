@@ -12,8 +12,8 @@ class TlsFileError(Exception):
 
 @dataclass(frozen=True)
 class Tls:
-    """The TLS files and names of one product. All empty: the system's trusted certificates, and no client
-    certificate.
+    """The TLS files and names of one product. If all fields are empty, TLS uses the system's trusted certificates and
+    no client certificate.
     """
 
     ca_file: str = ""

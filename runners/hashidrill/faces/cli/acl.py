@@ -82,7 +82,7 @@ def acl(
 
 
 def _beside(attach: Path | None, *, sets_back: bool) -> Mapping[str, Sequence[Right]]:
-    """What a run needs whatever its experiment is, by who needs it. Raises ExperimentError, AttachError."""
+    """The rights that every run needs, by the part that needs them. Raises ExperimentError, AttachError."""
     if attach is None:
         return {"interlocks": interlock_rights(InterlockSettings(), sets_back=sets_back)}
     said = written_in(attach)

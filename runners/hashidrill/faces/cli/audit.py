@@ -125,7 +125,7 @@ def _write(result: Audit, output_format: Format | None, output: Path | None) -> 
 
 
 def _tell(result: Audit, reasons: dict[str, str], *, verbose: bool) -> None:
-    """What is no finding goes to standard error, so that the output stays a document."""
+    """Texts that are not findings go to standard error, so that standard output stays one document."""
     for problem in result.problems:
         print_text(f"{problem}\n", stderr=True)
     used = {finding.rule_id for finding, _ in result.suppressed}

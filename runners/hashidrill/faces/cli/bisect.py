@@ -198,7 +198,7 @@ def _open(path: Path, question: _Question, resumed: bool) -> Log:
 
 
 class _Question:
-    """What is asked, with everything that its answer depends on."""
+    """A question, with everything that the answer depends on."""
 
     def __init__(self, candidates: ChangedKeys | Listed, rule: Rule, data: Mapping[str, Any]) -> None:
         self.candidates, self.rule, self.data = candidates, rule, data
@@ -293,7 +293,7 @@ def _candidates(
 
 
 def _asking(given: ResolvedExperiment, say: Callable[[str], None]) -> Callable[[str], Refusal]:
-    """How the agent of a product is asked about a configuration, before any datacenter is started."""
+    """Has a product's own agent check a configuration, before any datacenter starts."""
 
     @cache
     def binary(product: str) -> Path:

@@ -138,7 +138,9 @@ class LazyGroup(TyperGroup):
         self.commands: Mapping[str, Any] = self.lazy  # type: ignore[assignment]  # nobody adds to it
 
     def main(self, *args: Any, **options: Any) -> Any:
-        """What the options of one command line set in context variables ends with it, also where it is refused."""
+        """Context variables that the options of a command line set are reset when the command ends, also if it is
+        refused.
+        """
         return copy_context().run(super().main, *args, **options)
 
     def list_commands(self, ctx: Any) -> list[str]:

@@ -161,7 +161,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, clip: 
 
 
 def print_json(value: Any) -> None:
-    """What a command with --json prints, once and at its end."""
+    """The JSON document that a command with --json prints, once, at its end."""
     sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
 
 
@@ -174,7 +174,7 @@ def recordings(runs_dir: Path) -> list[Path]:
 
 
 def recordings_below(folder: Path) -> Iterator[Path]:
-    """All recordings, those of comparisons, rehearsals and game days among them, in the order of their folders."""
+    """All recordings, including those of comparisons, rehearsals and game days, in the order of their folders."""
     try:
         names = sorted(os.listdir(folder))  # noqa: PTH208 - as above
     except OSError:

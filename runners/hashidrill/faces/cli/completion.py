@@ -1,4 +1,4 @@
-"""What a shell completes: names of commands, experiments, faults, runs, hosts. Imports no command for it.
+"""Shell completion for the names of commands, experiments, faults, runs and hosts. Imports no command for it.
 
 `hashidrill --install-completion` puts it into the shell, which then asks hashidrill at each press of the key.
 """

@@ -247,7 +247,7 @@ def shell(
 ) -> None:
     """Open a shell, or run a command, on a host.
 
-    It is in the host's network namespace. Sets CONSUL_HTTP_ADDR and the like.
+    The shell is in the host's network namespace. Sets CONSUL_HTTP_ADDR and the like.
 
     While a training game is on and no datacenter of that name is up, the shell is one of the game.
     """
@@ -261,7 +261,7 @@ def shell(
 
 
 def _the_one(name: str | None) -> running.RunningDatacenter:
-    """The one of that name; without a name the only one, and says which. Raises UsageError."""
+    """The datacenter of that name; without a name, the only one, whose name is then printed. Raises UsageError."""
     one = running.get(name)
     if name is None and one.name != running.DEFAULT:
         live.say(console(stderr=True), f"the only datacenter that is up is {one.name}")

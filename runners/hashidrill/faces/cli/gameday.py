@@ -143,9 +143,9 @@ def resume(
 ) -> None:
     """Go on with a day that was interrupted.
 
-    Nothing that was answered is asked again, nothing that ran runs again. A run that was interrupted is run again; the
-    report names the interrupted one. One that had ended is judged alone. A day that ran with --attach needs it again:
-    the day's folder does not decide what is broken. Exit codes as of `gameday run`.
+    Answered questions are not asked again, and finished experiments do not run again. A run that was interrupted is run
+    again; the report names the interrupted one. An experiment that had ended is only judged. A day that ran with
+    --attach needs it again: the day's folder does not decide what is broken. Exit codes as of `gameday run`.
     """
     memory = Memory.of(notify)
     folder = find_day(day, runs_dir.parent / DAYS, open_only=day is None)

@@ -1,4 +1,4 @@
-"""What a game day says and asks at a terminal, and on the page of a war room: folded lines, questions, the summary."""
+"""Output and questions of a game day at a terminal and on a war room's page: wrapped lines, questions, the summary."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def ask(prompt: str, say: Console) -> str:
 
 
 def summary(say: Console, found: dict[str, Any], folder: Path, page: Path) -> None:
-    """What came of the day, and where its reports are."""
+    """The result of the day, and where its reports are."""
     verdict = Verdict(found["verdict"])
     live.say(say, "")
     live.say(say, f"{SYMBOLS[verdict]} {verdict.value}  {found['title']}", "bold")
@@ -63,7 +63,7 @@ def summary(say: Console, found: dict[str, Any], folder: Path, page: Path) -> No
 
 
 class Asker:
-    """Asks in both places. Where there is no terminal, the end of standard input leaves the page alone."""
+    """Asks in both places. Without a terminal, the end of standard input does not affect the page."""
 
     def __init__(self, room: Room, *, stdin: int | None = None) -> None:
         self._room = room

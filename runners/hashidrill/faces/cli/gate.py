@@ -87,7 +87,7 @@ _CALIBRATES_WITH = {
 
 
 class OnCannotTell(StrEnum):
-    """What a gate that cannot tell ends with: 0, 1, or an exit code of its own, 3."""
+    """The exit code of an undecided gate: 0, 1, or a separate code, 3."""
 
     passes = "pass"
     fails = "fail"

@@ -100,7 +100,7 @@ def heal(
 def _unsettled(runs_dir: Path, *, attached: bool) -> Iterator[Path]:
     """The recordings that something may be left of. Runs against an existing datacenter also leave what loads made.
 
-    Those are found by their notes too, wherever they are recorded.
+    Such runs are also found by their notes, wherever their recordings are.
     """
     found = [path for place in (runs_dir, runs_dir.parent / DAYS) for path in recordings_below(place)]
     if attached:

@@ -87,7 +87,7 @@ def _series(store: Store, name: str | None) -> list[Series]:
 
 
 def _fitting(name: str, known: list[str]) -> list[str]:
-    """Which of the known experiments a name or path means: the name itself, the end of a path, a name without folder.
+    """The known experiment that a name or path means: a full name, the end of a path, or a name without its folder.
 
     `nomad/slow-leader-disk` never means `raft/slow-leader-disk`.
     """
@@ -205,7 +205,7 @@ def state(
 ) -> None:
     """Say whether experiments are steady, broken or flaky.
 
-    It says where their runs are too few to tell.
+    It says so if the runs are too few to decide.
 
     Compares the runs that counted by statistics; `playbooks/game-days-on-a-schedule.md` describes the test and its
     error rates.
@@ -245,8 +245,9 @@ def coverage(
     """Say which failure modes were drilled, and what to run next.
 
     A failure mode is a kind of fault on a role, such as `disk.latency on consul:leader`, of the experiments that ship
-    and your own. It was drilled by a run that was PASS or FAIL, and in which an observer saw the fault in force. What
-    was never drilled comes first, and of that what most experiments have; then what was drilled the longest ago.
+    and your own. A failure mode counts as drilled if a run was PASS or FAIL and an observer saw the fault in force.
+    Failure modes that were never drilled come first (among them, those of most experiments first); then those drilled
+    longest ago.
     """
     from hashidrill.core.experiment.library import experiments  # noqa: PLC0415 - pydantic, which lists do without
     from hashidrill.gamedays.history import coverage as drilled  # noqa: PLC0415 - as above
@@ -291,7 +292,7 @@ def add(
 ) -> None:
     """Import recordings of earlier runs.
 
-    One that is there already is replaced, and stays one row. Exits with 2 where one could not be imported; the others
+    A run that is there already is replaced, and stays one row. Exits with 2 where one could not be imported; the others
     are.
     """
     from hashidrill.core.recording.reader import Recording  # noqa: PLC0415 - numpy, which lists do without

@@ -219,7 +219,9 @@ def _texts(kind: str, path: Path, name: str, copied: str | None) -> dict[Path, s
 
 
 def _copied_experiment(source: Path, path: Path, name: str) -> str:
-    """Its text under another name; what it extends is named from its new place, or merged in where it has none."""
+    """The experiment's text under another name. The path in `extends` is adapted to the new place, or the base is
+    merged in if no path leads there.
+    """
     document = read_document(source)
     changes: dict[Loc, str] = {("metadata", "name"): name}
     if (extends := document.data.get("extends") if isinstance(document.data, dict) else None) is not None:

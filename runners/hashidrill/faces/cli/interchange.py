@@ -40,8 +40,8 @@ def export(
 ) -> None:
     """Print an experiment for Chaos Mesh, Chaos Toolkit or Litmus.
 
-    For Chaos Mesh a Workflow, for Litmus a ChaosEngine, for pods of the official charts. What that loses is said on
-    standard error: always the proofs and the verdict.
+    For Chaos Mesh a Workflow, for Litmus a ChaosEngine, for pods of the official charts. Standard error names what the
+    export loses: always the proofs and the verdict.
 
     With chaos-toolkit, writes an experiment whose action runs hashidrill and whose hypothesis is the verdict: `chaos
     run` ends with 0 only after a PASS, and its journal has the proofs. This command starts nothing and sends nothing.
@@ -97,12 +97,12 @@ def import_(
 ) -> None:
     """Print an experiment made of one of another tool.
 
-    FILE holds objects of Chaos Mesh, engines of Litmus, or an experiment of Chaos Toolkit. Its faults are proven, as
+    FILE holds objects of Chaos Mesh, engines of Litmus, or an experiment of Chaos Toolkit. Its faults are proven like
     those of any experiment.
 
-    Each key of the file is translated, said on standard error to be lost, or refused with its place. If the labels are
-    not those of the official Consul or Vault charts, --on says which agents it breaks. What Chaos Toolkit calls and has
-    no equal becomes a place to fill in, which `validate` and `run` refuse.
+    Each key of the file is translated, or reported as lost on standard error, or refused with its place. If the labels
+    are not those of the official Consul or Vault charts, --on says which agents it breaks. An action of Chaos Toolkit
+    without an equivalent becomes a placeholder, which `validate` and `run` refuse.
     """
     from hashidrill.core.experiment.documents import Document  # noqa: PLC0415 - for this command alone
     from hashidrill.kubernetes.interchange.reading import imported  # noqa: PLC0415 - as above

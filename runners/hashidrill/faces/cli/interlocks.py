@@ -82,7 +82,7 @@ def arm(
 ) -> None:
     """Allow experiments in an existing datacenter.
 
-    Nothing runs there that is not armed. The arming ends after a while.
+    An experiment that is not armed does not run there. The arming ends after a while.
 
     Writes who armed it, for which experiments, and until when: to a Consul key, or to a signed file if the attach file
     says so. It allows what the experiments do now (it prints that, with a digest): if an experiment changes, arm it
@@ -173,7 +173,7 @@ def stop(
 
 
 def _experiments(name: str) -> Iterator[Experiment]:
-    """The one of that name or path, or all of a game day."""
+    """The experiment of that name or path, or all experiments of a game day."""
     path = lookup(Path(name), PLAYBOOKS, SUFFIXES)
     if path is not None and is_game_day(read_document(path)):
         yield from (run.resolved.experiment for run in read_plan(path).runs)

@@ -94,7 +94,7 @@ def show(
 
 
 def _of_kind(name: str, hypotheses: Path | None) -> dict[str, Any] | None:
-    """What is said of a fault, a load, a probe or a hypothesis; None where there is none of that name."""
+    """The documentation of a fault, a load, a probe or a hypothesis; None if the name is unknown."""
     if name in registry.fault_kinds():
         fault = registry.fault(name)
         observer = {"through": fault.observer.through, "shares": fault.observer.shares} if fault.observer else None
@@ -287,7 +287,7 @@ OWN = {
 
 
 def meanings(model: Any) -> dict[str, str]:
-    """What each parameter means, by its name in YAML: its description, or the text below it in its class."""
+    """The meaning of each parameter, by its YAML name: its description, or the docstring below it in the class."""
     below: dict[str, str] = {}
     for cls in reversed(model.__mro__):
         with contextlib.suppress(OSError, TypeError):  # no source: a model that was made of a function's signature

@@ -89,7 +89,9 @@ def list_(
 
 
 def rows_of(kind: str, hypotheses: Path | None = None) -> list[dict[str, Any]]:
-    """What `hashidrill list KIND` prints, but for runs, a mapping a line: its name first, then what it is."""
+    """The rows that `hashidrill list KIND` prints, except for runs: one mapping for each line, the name first, then the
+    description.
+    """
     if kind == "hypotheses":
         from hashidrill.faces.cli.library import known_hypotheses  # noqa: PLC0415 - the other lists need no pydantic
 

@@ -53,7 +53,7 @@ def report(
 
 
 def _screen(found: Sequence[Capability], fits: Sequence[Fit]) -> list[str]:
-    """What is missing first, with its cost, then what is there. At most a screen; commands are never wrapped."""
+    """Missing items first, each with its cost, then the items present. At most a screen; commands are never wrapped."""
     first = [*_lacking(found), *_fixes(found)]
     later = [each.name for each in found if each.ok and each.detail.startswith(_LATER)]
     well = [each.name for each in found if each.ok and each.name not in later]
@@ -103,7 +103,7 @@ def _end(found: Sequence[Capability]) -> str:
 
 
 def library_fits() -> list[Fit]:
-    """Whether each experiment of the library fits this machine as it is now. One that does not load is left out."""
+    """Whether each experiment of the library fits this machine as it is now. A file that does not load is left out."""
     from hashidrill.core import hypothesis  # noqa: PLC0415 - only what looks at experiments needs them
     from hashidrill.core.engine import machine_check  # noqa: PLC0415
     from hashidrill.core.engine.requirements import required_by  # noqa: PLC0415
@@ -126,7 +126,7 @@ def library_fits() -> list[Fit]:
 
 
 def _of_library(fits: Sequence[Fit], *, all_of_them: bool) -> Iterator[str]:
-    """How many experiments fit, those that do not, with reasons, and what the largest ones need."""
+    """The number of experiments that fit, those that do not fit (with reasons), and the needs of the largest ones."""
     if not fits:
         return
     well = [fit for fit in fits if not fit.lacks]

@@ -1,5 +1,5 @@
 """Standard output and error that cannot fail a command: not by an encoding, a closed pipe, a full disk or a terminal
-that is gone. What could not be written is said at the end, and never instead of a verdict.
+that is gone. A failed write is reported at the end, and never in place of a verdict.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Output:
     """A stream in place of standard output or error: its writes never raise.
 
     Replaces control characters, and characters that its encoding lacks. `failed` is the first error; after it, what is
-    written goes nowhere. All else is the stream's own.
+    written goes nowhere. All other attributes are those of the stream.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -91,7 +91,7 @@ def lost() -> str:
 
 
 def kept(error: BaseException) -> str:
-    """Where the traceback of an error is; the traceback itself where it can be written nowhere."""
+    """The file that holds an error's traceback; the traceback itself if no file can be written."""
     import tempfile  # noqa: PLC0415 - few commands end so
     import traceback  # noqa: PLC0415 - as above
 

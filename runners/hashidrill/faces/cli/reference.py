@@ -46,7 +46,7 @@ def _about(command: Any) -> str:
 
 
 def _sections(name: str, command: Any, level: int, shown: dict[str, str]) -> Iterator[str]:
-    """That of a command; a group has those of its commands below its own."""
+    """The help of a command; a group's help includes that of its commands."""
     yield f"\n{'#' * level} {name}\n\n{_about(command)}\n{_parameters(name, command, shown)}"
     for below, one in getattr(command, "commands", {}).items():
         yield from _sections(f"{name} {below}", one, level + 1, shown)
@@ -206,7 +206,9 @@ def faults_page() -> str:
 
 
 def _kind(name: str, doc: str | None, params: Any, shown: dict[str, str], observer: Observer | None = None) -> str:
-    """A section. What an earlier one says in the same words, it leaves to that: `shown` has the first to say it."""
+    """A section. Text that an earlier command has in the same words is not repeated; `shown` maps it to the first
+    command.
+    """
     told = [f"`{key}` ({default}): {_cell(text)}" for key, default, text in parameters(params)]
     if observer is not None:
         shared = f", shared with the injector: {observer.shares}" if observer.shares else ""

@@ -104,7 +104,7 @@ def rehearse(
             return player(found, folder, Bus(view.event))(course)
 
     def judge(path: Path) -> Drill:
-        """It gets a report like any run, and a place in the history."""
+        """The run gets a report and a place in the history like any other."""
         drill, recording = judge_drill(path), Recording(path)
         verdict, _ = report_of(recording, as_verdict(drill))
         memory.keep(recording, verdict, say)

@@ -64,7 +64,7 @@ class Memory:
         self.interrupted = True
 
     def keep(self, recording: Recording, verdict: RunVerdict | None, say: Console) -> dict[str, Any]:
-        """Says the turn, if it is one, and returns what --json prints of it. Nothing here fails a run.
+        """Says the turn, if it is one, and returns what --json prints of it. No error here makes a run fail.
 
         Without a verdict, the run is judged first: one that Ctrl-C ended.
         """

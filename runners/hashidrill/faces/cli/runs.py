@@ -209,7 +209,8 @@ class Runs:
     def until_stopped(
         self, plays: Sequence[tuple[ResolvedExperiment, Attached | None]]
     ) -> list[tuple[int, dict[str, Any]]]:
-        """All of them, until one in an existing datacenter is stopped or leaves a fault there: no next one begins then.
+        """Runs all experiments. If one in an existing datacenter is stopped or leaves a fault there, the next one does
+        not begin.
 
         Nor after a Ctrl-C that came when a run had ended: the run counts.
         """

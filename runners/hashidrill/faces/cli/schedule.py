@@ -211,7 +211,9 @@ def _path(path: Path, *, relative: bool) -> str:
 
 
 def _in_a_checkout() -> list[str]:
-    """How hashidrill is started in a fresh checkout of this project. Raises UsageError where it would not be found."""
+    """The command that starts hashidrill in a fresh checkout of this project. Raises UsageError where it would not be
+    found.
+    """
     for folder in (Path.cwd(), *Path.cwd().parents):
         if (folder / "pyproject.toml").is_file():
             if _NEEDS_HASHIDRILL.search((folder / "pyproject.toml").read_text(encoding="utf-8", errors="replace")):
@@ -232,7 +234,8 @@ def _ourselves() -> str:
 
 
 def _environment(user: str | None) -> Mapping[str, str]:
-    """What a run needs to know: where its caches and its history are. Those of the account that runs it.
+    """The environment variables that a run needs: the folders of caches and history of the account that runs the
+    schedule.
 
     A history that HASHIDRILL_HISTORY names is everybody's. Raises UsageError for an account that is not here.
     """

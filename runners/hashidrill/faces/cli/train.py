@@ -145,9 +145,9 @@ def train(
     """Be on call for a real cluster that gets sick.
 
     Find the cause, repair it, and be scored by what the users of the datacenter see. A shell opens on one of the hosts,
-    in which you look around until the pager goes; `hashidrill lab shell HOST` opens more, in any terminal. What is
-    broken is hidden in them. Say what you see with `hashidrill say`; after `hashidrill say done`, users are watched for
-    a while, and the score card comes. Started again while your game is on, it goes back to that game.
+    in which you look around until the pager goes; `hashidrill lab shell HOST` opens more, in any terminal. The
+    trainee's shells hide what is broken. Say what you see with `hashidrill say`; after `hashidrill say done`, users are
+    watched for a while, and the score card comes. Started again while your game is on, it goes back to that game.
 
     Exit codes: 0 passed, 1 failed or without a diagnosis, 2 bad usage, 3 not counted, 130 interrupted.
     """
@@ -224,7 +224,7 @@ def say(
     trainee: Trainee = None,
     as_json: Json = False,
 ) -> None:
-    """In a training game: say what you see, or that you are done.
+    """In a training game: report what you see, or that you are done.
 
     `ready`: you have looked around; from now on something may break. `detected`: you see that something is wrong.
     `diagnosis WORDS`: what is wrong, and where; the last one counts. `hint`: the next hint, for points. `users`: what
@@ -266,7 +266,7 @@ def _who(trainee: str | None) -> str:
 
 
 def _page_asked(who: str, *, serve: bool, port: int, to: Path | None, shell: bool) -> dict[str, Any] | None:
-    """What the keeper has to know of the page. Raises UsageError."""
+    """The settings of the page that the keeper gets. Raises UsageError."""
     if not serve:
         if port or to is not None:
             option = "--port" if port else "--tell-trainer"
@@ -420,7 +420,7 @@ def _tell_class(
 
 
 def _campaign(who: str, *, as_json: bool) -> None:
-    """How far they are in the shipped campaign, and what comes next."""
+    """The trainee's progress in the shipped campaign, and the next stage."""
     plan = read_campaign(the_campaign(), pages=False)
     where = standing(plan, best(who))
     if as_json:
@@ -448,7 +448,7 @@ def _campaign(who: str, *, as_json: bool) -> None:
 
 
 def _play(course: Course, started: games.Started, who: str, say_to: Console, *, shell: bool) -> None:
-    """From the start of the keeper until the game is over. Raises HashidrillError of the keeper's."""
+    """Plays from the start of the keeper until the game is over. Raises HashidrillError of the keeper's."""
     live.say(say_to, f"{course.name} (level {course.level}, {_minutes(course.limit_s)} from the pager on)")
     while told := started.line():
         if "error" in told:
@@ -468,7 +468,7 @@ def _play(course: Course, started: games.Started, who: str, say_to: Console, *, 
 
 
 def _attend(course: Course, game: games.Game, say_to: Console, *, shell: bool) -> None:
-    """Until the game is over: a quiet look around, the pager, and the repair."""
+    """Plays until the game is over: a quiet look around, the pager, and the repair."""
     with _attended(game):
         with contextlib.suppress(DatacenterError):  # it ended before the pager went: the card says why
             shown = games.wait_for_state(game, QUIET, PAGED, WATCHED)
@@ -543,7 +543,7 @@ def _pager_lines(shown: dict[str, Any], course: Course, *, shell: bool) -> Itera
 
 
 def _folded(text: str) -> list[str]:
-    """Its paragraphs in lines that fit the terminal with an indent."""
+    """The text's paragraphs, wrapped to fit the terminal with an indent."""
     width = min(shutil.get_terminal_size().columns, 100) - 4
     return [line for paragraph in text.strip().splitlines() for line in textwrap.wrap(paragraph, width) or [""]]
 

@@ -67,7 +67,9 @@ def validate(
 
 
 def _check_variants(path: Path) -> None:
-    """What is checked of each variant beyond its file. Raises ExperimentError, and UsageError for an unknown figure."""
+    """Checks of each variant that need more than its file. Raises ExperimentError, and UsageError for an unknown
+    figure.
+    """
     from hashidrill.core.compare.figures import check_figures  # noqa: PLC0415 - numpy, which few experiments need here
     from hashidrill.core.experiment.variants import variants_of  # noqa: PLC0415 - as above
 
@@ -144,7 +146,7 @@ def _fits(path: Path, name: str, resolved: ResolvedExperiment) -> None:
 
 
 def _check_attach(path: Path) -> None:
-    """What it says about an existing datacenter, without a look at it. Raises what check_attach_file raises."""
+    """The file's checks about an existing datacenter, without contacting it. Raises what check_attach_file raises."""
     from hashidrill.staging.runs.attach_limits import check_attach_file  # noqa: PLC0415 - httpx2, which experiments do not need
 
     check_attach_file(path)

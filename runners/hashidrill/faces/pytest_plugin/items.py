@@ -23,7 +23,7 @@ _PYTEST_MARKS = {"filterwarnings", "parametrize", "skip", "skipif", "usefixtures
 
 
 class ExperimentFile(pytest.File):
-    """One experiment: it is run when the first of its items is set up, and shared by all of them."""
+    """One experiment: it runs when the first of its items is set up, and all items share the run."""
 
     def collect(self) -> Iterator[pytest.Item]:
         """Raises CollectError with the loader's own message for bad YAML."""
@@ -101,7 +101,7 @@ class _ExperimentItem(_Item):
         return max(runs(self.config).of_variant(self.path, self._variant), key=self.worth)
 
     def worth(self, run: Run) -> int:
-        """How bad a run is for this item: more is worse."""
+        """How bad a run is for this item: a higher number is worse."""
         raise NotImplementedError
 
     def note(self, run: Run, judgement: Judgement | None) -> None:
@@ -120,7 +120,7 @@ class ExpectationItem(_ExperimentItem):
         self._index = index
 
     def judgeable(self, run: Run) -> None:
-        """In an INVALID run, report only what is broken anyway: FAIL outranks INVALID."""
+        """In an INVALID run, reports only expectations that are broken for sure: FAIL outranks INVALID."""
         judgement = self._judgement(run)
         self.note(run, judgement)
         if judgement is None or (run.judged.invalid and judgement.finding is not Finding.BROKEN):
@@ -144,7 +144,7 @@ class ExpectationItem(_ExperimentItem):
         pytest.fail(_broken_text(run, judgement), pytrace=False)
 
     def _judgement(self, run: Run) -> Judgement | None:
-        """None where the experiment of the recording could not even be read: the run's reasons say so."""
+        """None if the recording's experiment could not be read; the run's reasons say so."""
         judgements = run.judged.judgements
         return judgements[self._index] if self._index < len(judgements) else None
 

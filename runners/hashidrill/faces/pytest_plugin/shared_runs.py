@@ -235,7 +235,9 @@ class Runs:
         return run_experiment(resolved, runs_dir=self._runs_dir, events=events)
 
     def _keep(self, recording: Recording, verdict: RunVerdict) -> str:
-        """In the history, as `hashidrill run` does; a line where its verdict turned, which a webhook is told too."""
+        """Stores the run in the history, as `hashidrill run` does; if the verdict changed, prints a line and calls the
+        webhook.
+        """
         from hashidrill.gamedays.history.on_turn_red import keep, webhook_url  # noqa: PLC0415 - a run is kept at its end
         from hashidrill.gamedays.history.pages import turn_line  # noqa: PLC0415 - as above
 
@@ -270,7 +272,7 @@ def _report(recording: Recording, path: Path) -> RunVerdict:
 
 
 def _folders(given: list[Path], name: str) -> Iterator[Path]:
-    """Those of the given folders, or in them, that have a file of this name. Raises UsageError."""
+    """The given folders, and the folders in them, that contain a file of this name. Raises UsageError."""
     for place in given:
         if not place.is_dir():
             raise UsageError(f"--hashidrill-recording {place}: there is no such directory")

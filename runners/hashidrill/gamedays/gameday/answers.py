@@ -232,7 +232,7 @@ def alerts_that_fire(recording: Recording, alerts: Mapping[str, Condition]) -> M
 
 
 def _fires(recording: Recording, alert: Condition, start_ns: int, end_ns: int) -> int | None:
-    """When it held first, by the looks that succeeded.
+    """The first time at which the condition held, by the successful looks.
 
     Raises HypothesisInvalidError when its signal was not recorded, or no look succeeded for its whole window.
     """

@@ -61,7 +61,7 @@ def steps(plan: Plan, done: Done) -> Iterator[Step]:
 
 
 def prediction_id(run: PlannedRun, person: str, question: str, *, late: bool = False) -> str:
-    """The step of a prediction; one that came `late` is kept apart, and does not count."""
+    """The step of a prediction; a `late` prediction is stored separately, and does not count."""
     return f"{'late' if late else 'predict'}:{run.name}:{person}:{question}"
 
 
@@ -154,7 +154,7 @@ def decide_abort(plan: Plan, done: Done, step: Step, result: Result, worked_s: f
 
 
 def too_long(plan: Plan, worked_s: float) -> bool:
-    """Whether nothing more begins after `worked_s` of work."""
+    """Whether no further step begins after `worked_s` seconds of work."""
     limit = plan.day.abort.longer_than
     return limit is not None and worked_s > limit
 
@@ -197,7 +197,7 @@ class Lead(Protocol):
         """go, skip or stop."""
 
     def goes_on(self, run: PlannedRun) -> bool:
-        """Whether a run whose go was given before the day was interrupted begins now."""
+        """Whether to begin a run now if its go was given before the day was interrupted."""
 
     def begins(self, run: PlannedRun, attempt: int) -> None:
         """The run begins now."""
@@ -344,7 +344,7 @@ def _left_by(journal: DayJournal, step: Step) -> str:
 
 
 def predictions(plan: Plan, done: Done, run: PlannedRun, name: str, last: Result) -> list[dict[str, str]]:
-    """What people predicted of a question, and what came of it in the run's last attempt."""
+    """People's predictions for a question, and the outcome in the run's last attempt."""
     question, said = plan.day.questions[name], last.get("measured", {}).get(name)
     # a run that proves nothing cannot contradict a prediction
     told = Measured.from_data(said) if said is not None and last["verdict"] != Verdict.INVALID else None

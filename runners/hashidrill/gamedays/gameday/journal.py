@@ -117,11 +117,11 @@ class DayJournal:
         self._write("session", data)
 
     def begin(self, step: str) -> None:
-        """Before the step does anything."""
+        """Called before the step does anything."""
         self._write("begin", {"step": step})
 
     def finish(self, step: str, result: Result) -> None:
-        """After it; the next step begins when this returns."""
+        """Called after the step; the next step begins when this returns."""
         self._write("done", {"step": step, "result": result})
 
     def interrupt(self, step: str, recording: str) -> None:

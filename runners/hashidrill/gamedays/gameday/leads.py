@@ -335,7 +335,7 @@ class OnPage:
         return answer
 
     def _collected(self, run: PlannedRun) -> Mapping[str, Given]:
-        """What people predicted: opens the ballot of the run, waits, and shows all answers at once."""
+        """Collects predictions: opens the ballot of the run, waits, and shows all answers at once."""
         ballot = self._room.ballot
         if ballot is not None and ballot.run == self.number(run):
             return ballot.on_time

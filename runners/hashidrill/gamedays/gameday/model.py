@@ -1,4 +1,4 @@
-"""What a file of `kind: GameDay` says.
+"""The content of a file of `kind: GameDay`.
 
     apiVersion: hashidrill/v1
     kind: GameDay
@@ -45,7 +45,7 @@ MACHINE: dict[str, type[Quantity] | None] = {"memory_available": Size, "disk_fre
 
 
 class Metadata(Strict):
-    """What the day is called."""
+    """The day's title."""
 
     name: Name = Field(description="Name of the day: it names its folder")
     title: Text = Field(description="One line for reports")
@@ -190,7 +190,7 @@ class Limit(Strict):
 
 
 class Abort(Strict):
-    """When the whole day ends early. A fault that could not be reverted ends it in any case."""
+    """The conditions under which the whole day ends early. A fault that could not be reverted ends it in any case."""
 
     failed: int | None = Field(default=None, ge=1, le=MOST_ENTRIES, description="After this many runs that FAIL")
     invalid: int | None = Field(default=None, ge=1, le=MOST_ENTRIES, description="After this many that stay INVALID")

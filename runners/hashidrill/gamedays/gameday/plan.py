@@ -46,12 +46,12 @@ class PlannedRun:
 
     @property
     def title(self) -> str:
-        """What people call it before it has run."""
+        """The name that people see before the experiment has run."""
         return self.spec.title or f"experiment {self.number}"
 
     @property
     def title_after(self) -> str:
-        """What it was, for those who have seen it."""
+        """The experiment's real title, for people who have seen the run."""
         return self.spec.title_after or self.resolved.experiment.metadata.title
 
     @property
@@ -88,7 +88,7 @@ class Plan:
 
 
 def is_game_day(document: Document) -> bool:
-    """Whether its `kind` says so."""
+    """Whether the document's `kind` is this one."""
     return is_kind(document, KIND)
 
 
@@ -127,7 +127,7 @@ def _check_people(document: Document, day: GameDay) -> None:
 def _run(  # noqa: PLR0917 - all of it is the place of one entry
     document: Document, index: int, spec: RunSpec, day: GameDay, folder: Path, over: Resolve
 ) -> PlannedRun | None:
-    """None after noting what is wrong."""
+    """Returns None after noting the problems."""
     loc = ("experiments", index)
     try:
         resolved = over(_found(spec.experiment, folder).absolute())

@@ -147,7 +147,7 @@ def play_alone(
 def judged_again(plan: Plan, run: PlannedRun, path: Path) -> tuple[Result, Recording, RunVerdict] | None:
     """Like `play`, for a run that ended and was not judged yet.
 
-    None for one that was interrupted itself, died, or left a fault: it proves nothing.
+    None for a run that was interrupted, died, or left a fault: it proves nothing.
     """
     recording = Recording(path)
     if recording.outcome not in _ENDED or damage(recording):
@@ -157,7 +157,7 @@ def judged_again(plan: Plan, run: PlannedRun, path: Path) -> tuple[Result, Recor
 
 
 def result_of(plan: Plan, run: PlannedRun, recording: Recording, verdict: RunVerdict, report: Path | None) -> Result:
-    """The same for a recording that is there."""
+    """The same for an existing recording."""
     day = plan.day
     questions = {name: day.questions[name] for name in run.questions}
     alerts = {name: day.alerts[name] for name in run.alerts}

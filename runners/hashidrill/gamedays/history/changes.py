@@ -16,7 +16,7 @@ NOTHING = "nothing"
 
 @dataclass(frozen=True)
 class Change:
-    """One thing that differs. `where`: a path into a document, a version's name, or hosts."""
+    """One difference. `where`: a path into a document, a version's name, or hosts."""
 
     what: str
     """versions, hashidrill, machine, experiment, agents."""
@@ -67,7 +67,7 @@ class Changed:
 
 
 def changed(runs: Sequence[Run], now: Run | None = None) -> Changed | None:
-    """For the last run of a series that counted, or for `now`. None without such a run.
+    """Compares the last run of a series that counted, or `now`. None without such a run.
 
     `runs`: those of the series, oldest first. A run that passed itself is compared with the last pass before.
     """

@@ -1,4 +1,6 @@
-"""Which failure modes were drilled by a run that proved them, which never or long ago, and what to run for each."""
+"""The failure modes that a run has drilled and proven, those never drilled or only long ago, and the experiment to run
+for each.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +43,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Coverage:
-    """All failure modes, those to drill first at first.
+    """All failure modes, the most urgent to drill first.
 
-    What was never drilled comes first, and of that what most experiments have; then the longest ago, then what broke.
+    Modes that were never drilled come first (among them, those of most experiments first); then those drilled longest
+    ago, then those that broke.
     """
 
     rows: tuple[Row, ...]

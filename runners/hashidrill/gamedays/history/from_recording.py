@@ -109,7 +109,7 @@ def run_from(recording: Recording, verdict: RunVerdict | None = None) -> Run:
 
 
 def _drilled(recording: Recording) -> list[Drilled]:
-    """Each once, in order. None of an unreadable experiment: its journal does not name the roles."""
+    """Each once, in order. An unreadable experiment has none: its journal does not name the roles."""
     try:
         method = recording.experiment.method
     except (HashidrillError, OSError):
@@ -169,13 +169,13 @@ def _mapping(run: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def _machine(said: dict[str, Any]) -> dict[str, Any]:
-    """Its memory in whole GiB: the kernel's own share of it is another one after each boot."""
+    """The machine's memory in whole GiB: the kernel's share differs after each boot."""
     size = said.pop("memory_bytes", None)
     return {**said, "memory_gib": round(size / 2**30)} if isinstance(size, int) else said
 
 
 def _placeless(value: Any, root: str) -> Any:
-    """The same without the directory of its run."""
+    """The text without the run's directory."""
     if isinstance(value, str):
         return value.replace(root, _ROOT)
     if isinstance(value, Mapping):

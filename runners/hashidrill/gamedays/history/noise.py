@@ -1,4 +1,4 @@
-"""How noisy a figure is from run to run, and whether a run is outside of that.
+"""The noise of a figure from run to run, and whether a run lies outside it.
 
 Figures are compared by the logarithm of value plus floor (hashidrill.core.compare.figures): a ratio is what counts.
 Figures without a floor are compared by their logarithms if all are positive, otherwise directly. A new value is
@@ -76,7 +76,7 @@ def trends(runs: Sequence[Run]) -> list[Trend]:
 
 
 def is_outside(earlier: Sequence[Number], now: Number, *, figures: int) -> bool | None:
-    """Whether `now` is outside of the noise of earlier runs; None where those are too few.
+    """Whether `now` is outside the noise of earlier runs; None if they are too few.
 
     `figures`: how many figures are looked at together.
     """
@@ -119,7 +119,7 @@ class _Scaled:
 
 
 def _scaled(numbers: Sequence[Number]) -> _Scaled | None:
-    """None where nothing finite is left."""
+    """None if no finite value is left."""
     finite = [each for each in numbers if math.isfinite(each.value)]
     if not finite:
         return None

@@ -1,6 +1,6 @@
 """Sends a message to a webhook when a verdict turned from PASS to FAIL, and when a game day begins.
 
-It takes a bounded time, and never fails a run.
+The call takes a bounded time, and its errors never fail a run.
 
 The URL is a secret, because anyone who knows it can write there. It comes from an option or the environment, and is
 never in a recording, the history or a message; messages name only its host. Redirects are not followed.
@@ -67,7 +67,7 @@ Tell = Callable[[str], None]
 def webhook_url(url: str | None) -> str | None:
     """The URL, or that of the environment. Raises UsageError for an invalid one, without repeating it.
 
-    Also for that of MAINTENANCE, and for a template that cannot be used.
+    Also raised for the webhook in MAINTENANCE, and for an unusable template.
     """
     for variable, fields in ((TEMPLATE, FIELDS), (MAINTENANCE_TEMPLATE, DAY_FIELDS)):
         template(variable, fields)
@@ -252,7 +252,7 @@ def keep(
     tell: Tell,
     turned: Callable[[Turn], None] = lambda _: None,
 ) -> Turn | None:
-    """Stores a finished run. Its turn is reported once, however often the run is stored.
+    """Stores a finished run. The change of verdict is reported once, however often the run is stored.
 
     `turned` receives it before the webhook, which may take long. Raises only KeyboardInterrupt.
     """

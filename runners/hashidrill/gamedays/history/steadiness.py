@@ -1,4 +1,5 @@
-"""Does an experiment pass, is it broken, or is it flaky? What the verdicts of its last runs say, and how sure that is.
+"""Does an experiment pass, is it broken, or is it flaky? What an experiment's last verdicts show (steady, flaky or
+broken), and how sure that is.
 
 Only PASS and FAIL count, oldest first. *Flaky*: it fails with one constant chance, run by run. *Broken*: since some
 run, it fails each time.
@@ -8,11 +9,11 @@ the chance that its last s runs all failed is k/n * (k-1)/(n-1) * ..., s factors
 least two failures in a row, the experiment is broken. The same test decides about the longest earlier row of failures:
 if its chance is at most LEVEL, the experiment was broken then and fixed, and the runs up to there are left out. An
 experiment that never passed has no such order; it is broken from seven runs on, when a chance of a half would fail all
-with a probability of at most LEVEL. One that fails more often than every second time can pass for broken.
+with a probability of at most LEVEL. An experiment that fails more than half of the time can look broken.
 
 Flaky takes a failure and a later pass under the same conditions (versions, experiment, configuration, machine), in the
 runs that are left, so that the failure needs no other explanation. Steady takes enough runs without a failure that the
-chance of one is below STEADY_BELOW, with a confidence of 95 %. All else is too few runs to tell.
+chance of one is below STEADY_BELOW, with a confidence of 95 %. Otherwise the runs are too few to decide.
 
 At one time, a flaky experiment is called broken with a chance of at most LEVEL by the last row, and as much by the
 runs from which it never passed. `tests/unit/gamedays/history/test_steadiness.py` simulates what is said of
@@ -101,7 +102,7 @@ def steadiness(runs: Sequence[Tried]) -> Steadiness:
 
 
 def judged(kept: Sequence[Tried]) -> Steadiness:
-    """The same without a forecast of further runs."""
+    """The steadiness without a forecast of further runs."""
     cut = _fixed(kept)
     rest = kept[cut:]
     runs, failures = len(rest), sum(not each.passed for each in rest)
@@ -144,7 +145,9 @@ def row_anywhere(row: int, failures: int, runs: int) -> float:
 
 @lru_cache(maxsize=4096)
 def _orders(passes: int, failures: int, row: int) -> int:
-    """How many orders have no `row` failures in a row: by inclusion and exclusion over the gaps between the passes."""
+    """The number of orders without `row` failures in a row, by inclusion and exclusion over the gaps between the
+    passes.
+    """
     gaps = passes + 1
     return sum(
         (-1) ** full * math.comb(gaps, full) * math.comb(failures - full * row + gaps - 1, gaps - 1)

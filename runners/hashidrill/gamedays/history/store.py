@@ -98,7 +98,7 @@ def _prepare(database: sqlite3.Connection, file: Path, waits_s: float) -> None:
 
 
 def _make_tables(database: sqlite3.Connection) -> None:
-    """In one transaction, and once: another process may have been quicker."""
+    """Migrates once, in one transaction: another process may have done it already."""
     with transaction(database):
         if _version(database) == 0:
             for statement in _TABLES.split(";\n"):
@@ -109,7 +109,7 @@ def _make_tables(database: sqlite3.Connection) -> None:
 
 @contextlib.contextmanager
 def transaction(database: sqlite3.Connection) -> Iterator[None]:
-    """All of the block is stored, or nothing of it."""
+    """Stores either all changes of the block or none."""
     database.execute("BEGIN IMMEDIATE")
     try:
         yield

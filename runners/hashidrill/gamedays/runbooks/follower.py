@@ -65,7 +65,7 @@ class _End(Exception):  # noqa: N818 - it ends the runbook, and is no mistake of
 
 
 class Follower:
-    """One time through a runbook."""
+    """One pass through a runbook."""
 
     def __init__(self, runbook: Runbook, hands: Hands) -> None:
         self._runbook, self._hands = runbook, hands

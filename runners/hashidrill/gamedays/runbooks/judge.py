@@ -46,13 +46,15 @@ class Look:
 
 @dataclass(frozen=True)
 class Users:
-    """How users were over a span, window by window."""
+    """The users' experience over a span, window by window."""
 
     looks: Sequence[Look]
 
     @property
     def back_ns(self) -> int | None:
-        """From when on they are well until the end; None if they are not, or not for long enough."""
+        """The time from which users are well until the end; None if there is none, or the remaining time is too
+        short.
+        """
         if not self.looks:
             return None
         last_bad = max((number for number, look in enumerate(self.looks) if look.lacking), default=-1)
@@ -499,7 +501,9 @@ def rehearsal_verdict(recording: Recording) -> RunVerdict:
 
 
 def as_verdict(drill: Drill) -> RunVerdict:
-    """The same verdict: harm is BROKEN in any run; the rest is not judged if the run proves nothing."""
+    """The verdict with the runbook's rules: harm is BROKEN in any run; all else is not judged if the run proves
+    nothing.
+    """
     judgements = [_diagnosis(drill), _harm(drill)]
     if not drill.look_alike:
         judgements.insert(1, _helps(drill))
@@ -537,6 +541,6 @@ def _found(drill: Drill, wrong: list[str], held: str) -> tuple[Finding, str]:
 
 
 def _seconds(figures: Mapping[str, float | None], *, never: str = "") -> dict[str, float | str]:
-    """Those that came; the others are `never`, or left out."""
+    """The times that were measured; the others are `never`, or left out."""
     told = {name: value if value is not None and math.isfinite(value) else never for name, value in figures.items()}
     return {name: value for name, value in told.items() if value != ""}

@@ -53,7 +53,7 @@ class Condition:
 
     @property
     def positive(self) -> bool:
-        """Whether it can only hold where something was observed."""
+        """Whether the condition can only hold after an observation."""
         return self.op != "is missing"
 
     def holds(self, seen: Seen) -> bool:
@@ -249,7 +249,7 @@ Kind = Literal["observe", "decide", "act", "confirm"]
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block that is followed. `line` is that of its fence."""
+    """One fenced block of a runbook that the follower acts on. `line` is that of its fence."""
 
     kind: Kind
     line: int

@@ -119,7 +119,7 @@ def _fenced(lines: list[str], begin: int, complain: Complain) -> Iterator[_Fence
 
 
 def _block(fenced: _Fenced, complain: Complain) -> Block | None:
-    """None for a block that is not followed, and after a message."""
+    """None for a block that the follower ignores, and after a message."""
     try:
         words = shlex.split(fenced.info)
     except ValueError as error:

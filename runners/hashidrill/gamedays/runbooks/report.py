@@ -56,7 +56,7 @@ def write_reports(rehearsal: Rehearsal) -> Path:
 
 
 def proofs(rehearsal: Rehearsal) -> Iterator[str]:
-    """What the runs prove, a sentence each, and what they do not."""
+    """What the runs prove and do not prove, one sentence each."""
     spared = [drill for drill in rehearsal.drills if drill.look_alike and drill.verdict is Verdict.PASS]
     for drill in rehearsal.drills:
         if drill not in spared:
@@ -111,7 +111,7 @@ def _sections(rehearsal: Rehearsal) -> list[Section]:
 
 
 def _followed(rehearsal: Rehearsal) -> Section:
-    """All of them folded but the first, whose timeline is shown."""
+    """Folds all runs except the first, whose timeline is shown."""
     shown = _shown(rehearsal)
     parts: list[Part] = []
     for drill in rehearsal.drills:

@@ -1,10 +1,10 @@
 """A cron expression of five fields that means the same to Nomad, GitHub Actions and systemd.
 
-The three read different dialects: Nomad's cronexpr knows L, W, #, seconds and `@daily`, GitHub knows POSIX's fields
-and names, systemd has a form of its own. This module accepts their common subset: numbers, lists, ranges, steps over
-`*` or a range, and the names of months and days of the week. It refuses all else with a valid alternative. No
-library for cron has this subset: each accepts a dialect of its own, which one of the three reads otherwise. The
-target then reads the result: Nomad validates a job before it is registered, and tests use the real `nomad` and
+The three read different dialects: Nomad's cronexpr knows L, W, #, seconds and `@daily`, GitHub knows POSIX's fields and
+names, systemd has a form of its own. This module accepts their common subset: numbers, lists, ranges, steps over `*` or
+a range, and the names of months and days of the week. It refuses all other commands and names a valid alternative. No
+library for cron has this subset: each accepts a dialect of its own, which one of the three reads otherwise. The target
+then reads the result: Nomad validates a job before it is registered, and tests use the real `nomad` and
 `systemd-analyze`.
 """
 

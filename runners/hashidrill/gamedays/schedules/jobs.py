@@ -70,7 +70,7 @@ def _filled(template: str, **values: str) -> str:
 
 
 def workflow(job: Job) -> str:
-    """A GitHub Actions workflow: its history is kept in the cache from run to run, its recordings are artifacts.
+    """A GitHub Actions workflow: the cache keeps the history from run to run, and recordings become artifacts.
 
     Raises UsageError for schedules that GitHub cannot run: another time zone, or more often than every 5 minutes.
     """

@@ -188,7 +188,7 @@ def _lines(
 
 
 def _not_back(back: Sequence[Judgement]) -> str:
-    """What users got in the time after `done`, beside what they need."""
+    """The service level of users after `done`, next to the required one."""
     each = next(each for each in back if each.finding is not Finding.HELD)
     if "worst_p50_s" not in each.figures:
         return _first_line(each.text)
@@ -212,7 +212,7 @@ def _last(entries: Sequence[Entry]) -> Entry | None:
 
 
 def _right(desk: Desk, entries: Sequence[Entry]) -> int | None:
-    """When the diagnosis was said that was the last one, if that is right: by the trainer's word, if they said one."""
+    """The time of the last diagnosis, if it is right; the trainer's ruling decides if there is one."""
     last = _last(entries)
     if last is None:
         return None
@@ -379,7 +379,7 @@ def markdown(card: Card) -> str:
 
 
 def html_page(card: Card, drawn: Mapping[str, Any] | None = None) -> str:
-    """The same as one file without anything from elsewhere."""
+    """The score card as one self-contained file."""
     symbol, tone = _TONES[card.result]
     top = verdict_banner((symbol, headline(card), tone), card.title)
     sections = [top, *([] if drawn is None else [timeline_frame()]), *to_html(_sections(card))]

@@ -139,7 +139,7 @@ SEAT_BYTES = 100_000_000
 
 @dataclass(frozen=True)
 class Carries:
-    """What one game of a scenario takes, and what the machine has for more of them."""
+    """The cost of one game of a scenario, and the machine's capacity for more games."""
 
     game_cores: float
     game_bytes: float
@@ -149,7 +149,7 @@ class Carries:
 
     @classmethod
     def here(cls, course: Course, on: int) -> Carries:
-        """On this machine, where `on` games are on already."""
+        """The capacity of this machine while `on` games are running."""
         experiment = course.resolved.experiment
         agents = sum(len(service.places()) for service in services_of(experiment.datacenter))
         wanted = wants(experiment, required_by(experiment))
@@ -159,7 +159,7 @@ class Carries:
 
     @property
     def fit(self) -> int:
-        """How many more games the machine carries with every pager in time."""
+        """The number of further games that the machine carries with every pager in time."""
         return int(min(self.cores / self.game_cores, self.free_bytes / self.game_bytes))
 
     def text(self) -> str:
@@ -199,7 +199,7 @@ _LOST = "ended without a score"
 
 @dataclass
 class Row:
-    """How one trainee's game stands. It shows nothing that is hidden from trainees, so a class may see it."""
+    """The state of one trainee's game. It shows nothing that is hidden from trainees, so a class may see it."""
 
     name: str
     scenario: str

@@ -1,8 +1,8 @@
 """A scenario with a seed's choices: one hidden truth, one choice of each list, and the experiment that plays it.
 
-The same scenario with the same seed is the same game. Its experiment is an ordinary one, in whose method a person
-acts (hashidrill.core.engine.steps): faults in force when the last hidden fault begins stay in force until the
-trainee is done. Then a mark, `watch`, has the time in which users must be back while nothing is reverted yet.
+The same scenario with the same seed is the same game. Its experiment is an ordinary one, in whose method a person acts
+(hashidrill.core.engine.steps): faults in force when the last hidden fault begins stay in force until the trainee is
+done. Then a mark, `watch`, lasts for the time in which users must be well again, before any fault is reverted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The log of one game: the trainee's statements with their times, purchases and actions, and the end of the game.
 
-It has no clock and no network of its own: its holder passes the time in, in ns of the run. Trainees read its
-answers, so they must not reveal more than the trainee found out.
+The class has no clock and no network: the caller passes the time, in ns of the run. Trainees read its answers, so they
+must not reveal more than the trainee found out.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ class Desk:
         return "" if self.page_ns is None else str(Duration(round((now_ns - self.page_ns) / S)))
 
     def users(self) -> str:
-        """What users see now, a line a load."""
+        """What users see now, one line for each load."""
         if not self.figures:
             return "no figures yet"
         lines = [f"{'':<16}{'rate':>9}{'p50':>10}{'p99':>10}{'errors':>9}"]
@@ -252,7 +252,7 @@ class Desk:
         }
 
     def kept(self) -> dict[str, Any]:
-        """All of it, for the score card and for JSON."""
+        """The whole timeline, for the score card and for JSON."""
         return {
             "fault_ns": self.fault_ns,
             "page_ns": self.page_ns,

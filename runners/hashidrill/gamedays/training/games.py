@@ -132,7 +132,7 @@ def all_games() -> list[Game]:
 
 
 def log_of(trainee: str) -> Path:
-    """What the keeper of that trainee's game says when something goes wrong."""
+    """The file in which the keeper of that trainee's game logs its errors."""
     return games_dir() / f"{trainee}.log"
 
 

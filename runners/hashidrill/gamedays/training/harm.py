@@ -64,7 +64,7 @@ def runs(recording: Recording, label: str) -> Series | None:
 
 
 def up(recording: Recording, label: str, grid: Any) -> Any:
-    """Whether that process ran, for each moment; true without a look that was in time."""
+    """For each moment, whether that process ran; true if there is no look close enough in time."""
     looks = [] if (series := runs(recording, label)) is None else _looks(series)
     if not looks:
         return np.ones(len(grid), np.int64)
@@ -74,7 +74,7 @@ def up(recording: Recording, label: str, grid: Any) -> Any:
 
 
 def _looks(series: Series) -> list[tuple[int, str]]:
-    """When the process was looked at in time, and its state then."""
+    """The times at which the process was observed in time, and its states."""
     rows = zip(series.t_ns.tolist(), series.ok.tolist(), series.text, strict=True)
     return [(t_ns, text if ok else _GONE) for t_ns, ok, text in rows if ok or _ENDED.search(text)]
 
@@ -97,7 +97,7 @@ class Order:
 
 
 def crashed(recording: Recording, server: Server) -> bool:
-    """Whether its log reports that it ended by itself."""
+    """Whether the agent's log shows that the agent ended by itself."""
     return _CRASHED.search(_text(recording, server)) is not None
 
 
@@ -192,7 +192,7 @@ def lost_quorums(
 
 
 def outside(recording: Recording, spared: Collection[str], from_ns: int, to_ns: int) -> Iterator[tuple[int, str]]:
-    """(time, sentence) of each running server that the others no longer told who leads.
+    """(time, sentence) for each running server that no longer heard from the others who leads.
 
     `spared` are hosts that the repair may touch, that have a fault, or whose agent was stopped: other functions
     report these.
@@ -227,7 +227,7 @@ def _series(recording: Recording, signal: str, host: str) -> Series | None:
 
 
 def _gaps(series: Series | None, from_ns: int, to_ns: int, least_ns: int) -> Iterator[tuple[int, int]]:
-    """Each time without a good sample that is at least that long, and that one within the span comes before."""
+    """Each gap of at least that length without a good sample, if a good sample within the span comes before it."""
     if series is None:
         return
     inside = (series.t_ns >= from_ns) & (series.t_ns <= to_ns)
@@ -256,7 +256,7 @@ def _ran(recording: Recording, server: Server, begin_ns: int, end_ns: int) -> bo
 
 
 def stops(entry: Entry) -> bool:
-    """Whether that stopped an agent, or was meant to: who looks at one, starts it or lets it go on, does not."""
+    """Whether that command stopped an agent, or was meant to; to inspect, start or resume an agent does not count."""
     return entry.what == "agent" and entry.text.partition(" ")[0] in STOPS and not entry.text.endswith(_HARMLESS)
 
 
@@ -276,7 +276,7 @@ def _order(recording: Recording, entries: Sequence[Entry], service: str, faulty:
 
 
 def _acknowledged(recording: Recording, service: str, begin_ns: int, end_ns: int) -> Int64s:
-    """When users' writes to that product were acknowledged; empty without writes."""
+    """The times at which users' writes to that product were acknowledged; empty without writes."""
     found = [np.empty(0, np.int64)]
     for name, load in recording.experiment.load.items():
         if load.kind.startswith(f"{service}.") and load.kind.endswith(_WRITES):
@@ -390,7 +390,7 @@ def _stopped_quorums(
 
 
 def _by_hand_ns(entries: Sequence[Entry], server: Server, grid: Int64s, ran: Int64s, *, by_itself: bool) -> float:
-    """From when on the trainee is the reason that it does not run; infinite if never.
+    """The time from which the trainee is the reason that the agent does not run; infinity if never.
 
     Restarting an agent that a fault has ended does not count as ending it.
     """
@@ -408,9 +408,9 @@ def _down_by_fault(recording: Recording) -> set[str]:
 
 
 def _away(recording: Recording, label: str, from_ns: int, to_ns: int) -> int | None:
-    """When it was first found gone, or to be another process, between the two moments.
+    """The first time between the two moments at which the process was gone or replaced.
 
-    Each look after one that was in time has the CPU time since that one, unless the process is another. A look that
+    Each look that follows another in time has the CPU time used since, unless the process was replaced. A look that
     came too late is silent about both, and so is the next one.
     """
     series = runs(recording, label)

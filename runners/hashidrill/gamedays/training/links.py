@@ -1,4 +1,4 @@
-"""What each host of a game is connected by: a machine of its own between the host and the bridge.
+"""The link of each host of a game: a separate network namespace between the host and the bridge.
 
 A toxiproxy on the host would show: its connections are in `ss -tn` and `/proc/net/tcp`, and nowhere else. So it runs on
 the wire. Every host has one, in every game: packets are routed through its network namespace, which no shell of a
@@ -213,7 +213,9 @@ def _configure(inside: Any, address: str) -> None:
 
 
 def _forget_ended_connections(pid: int) -> None:
-    """On that host: for a minute, who tried the links is in `ss -tan` otherwise, and it is with the slow one's host."""
+    """Makes that host forget ended connections at once: otherwise `ss -tan` shows for a minute which address tested the
+    links, and so which host has the slow one.
+    """
     sc.in_network(f"/proc/{pid}/ns/net", lambda: Path("/proc/sys/net/ipv4/tcp_max_tw_buckets").write_text("0"))
 
 

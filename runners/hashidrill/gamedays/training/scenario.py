@@ -55,7 +55,7 @@ _FULL_MARKS = 100
 
 
 class Metadata(Strict):
-    """What the trainee sees before the end: neither name nor title may tell what is broken."""
+    """The labels that the trainee sees before the end: neither name nor title may reveal what is broken."""
 
     name: Name = Field(description="What one types: `hashidrill train NAME`")
     title: Annotated[str, StringConstraints(min_length=1, max_length=120)] = Field(

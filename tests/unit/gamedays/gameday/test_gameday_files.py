@@ -101,7 +101,7 @@ def test_a_word_of_the_fault_or_its_target_gives_the_answer_away(tmp_path, entry
     [
         ({"kind": "Gameday"}, "not a game day: it begins with `apiVersion: hashidrill/v1` and `kind: GameDay`"),
         ({"people": {"ada": {"role": "on-call"}}}, "nobody is the lead: give one person `role: lead`"),
-        ({"people": PEOPLE | {"bob": {"role": "lead"}}}, "ada is the lead already"),
+        ({"people": PEOPLE | {"bob": {"role": "lead"}}}, "ada is already the lead"),
         ({"people": {"ada": {"role": "boss"}}}, "'boss' is not a valid value"),
         ({"people": {"Ada Lovelace": {"role": "lead"}}}, "a name of lower-case words joined by dashes"),
         ({"people": {"ada": {"role": "lead", "name": "x" * 121}}}, "at most 120 characters"),

@@ -220,7 +220,7 @@ _METRICS = {"consul": "curl -s $CONSUL_HTTP_ADDR/v1/agent/metrics | jq ."}
 
 
 def help_text(here: str, hosts: Mapping[str, Mapping[str, Any]]) -> str:
-    """One screen: what there is to look with, to repair with, and to say."""
+    """One screen: the commands to observe, to repair and to report."""
     agents = list(hosts[here]["agents"])
     agent, other = agents[0] if agents else "consul", next((name for name in hosts if name != here), here)
     looks = [_LOOKS[each] for each in agents if each in _LOOKS] + [

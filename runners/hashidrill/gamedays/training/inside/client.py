@@ -116,7 +116,7 @@ def reads_keys(command: list) -> bool:  # type: ignore[type-arg]  # as above
 
 def through_a_terminal(door: socket.socket, request: bytes, *, keys: bool) -> bytes:
     """The command on the other host has a terminal of its own, and this program copies: it is in another session, so a
-    read from this terminal would stop it, and the game with it. In the background it reads nothing.
+    read from this terminal would stop it, and the game with it. A background command gets no input.
     """
     if os.tcgetpgrp(0) != os.getpgrp():
         with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - no pathlib here

@@ -24,7 +24,7 @@ _LOCKED = os.ST_NOSUID | os.ST_NODEV | os.ST_NOEXEC
 def logs(new: str, host: Mapping[str, Any], mount: Callable[..., None] = sc.mount) -> None:
     """Mounts only the agents' logs of the host in the root `new`, read-only. Raises OSError.
 
-    They show who told a server to leave (hashidrill.gamedays.training.harm), so a trainee must not write into them.
+    The logs show who told a server to leave (hashidrill.gamedays.training.harm), so a trainee must not write to them.
     """
     folder = f"{host['folder']}/logs"
     kept = [path for agent in host["agents"] if os.path.isfile(path := f"{folder}/{agent}.log")]  # noqa: PTH113 - no pathlib here

@@ -59,7 +59,7 @@ def _stand_in(host: str, out: Sequence[str], hosts: Mapping[str, Mapping[str, An
 
 
 def shown(out: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]) -> str:
-    """One line a host."""
+    """One line for each host."""
     return "\n".join(f"{name:<12} {'out' if name in out else 'in'}" for name in hosts)
 
 
