@@ -428,6 +428,8 @@ _CURES: tuple[tuple[str, str, str], ...] = (
 )
 """A word of the reason, the cure, and its command."""
 _HARDER = ("delay", "latency", "jitter", "loss", "share", "rate", "percent")
+_OF_BANDWIDTH = ("B/s", "bps")
+"""Units of what a fault leaves: less of it is worse."""
 
 
 def _next(recording: Recording, verdict: RunVerdict, experiment: Experiment | None) -> Iterator[tuple[str, str]]:
@@ -480,27 +482,29 @@ def _to_edit(recording: Recording) -> str:
 
 
 def _harder(experiment: Experiment | None, where: str) -> tuple[str, str] | None:
-    """One value of the experiment, doubled: that of a fault which has one, else the rate of a load."""
+    """One value of the experiment, made twice as bad: that of a fault which has one, else the rate of a load."""
     if experiment is None:
         return None
     for number, step in enumerate(experiment.method):
         for name, value in getattr(step, "with_", {}).items():
-            if any(word in name for word in _HARDER) and (twice := _doubled(str(value))):
-                line = f"method[{number}].with.{name}: {twice}   # was {value}"
-                return f"Harder: {where}, double what {getattr(step, 'fault', 'it')} does", line
+            less = str(value).endswith(_OF_BANDWIDTH)
+            if any(word in name for word in _HARDER) and (worse := _times(0.5 if less else 2, str(value))):
+                line = f"method[{number}].with.{name}: {worse}   # was {value}"
+                how = "half of what {} leaves" if less else "double what {} does"
+                return f"Harder: {where}, {how.format(getattr(step, 'fault', 'it'))}", line
     for name, load in experiment.load.items():
         rate = str(load.params.get("rate", ""))
-        if twice := _doubled(rate):
+        if twice := _times(2, rate):
             return f"Harder: {where}, twice the load of {name}", f"load.{name}.rate: {twice}   # was {rate}"
     return None
 
 
-def _doubled(value: str) -> str:
-    """`1s` of `500ms`; "" if the text is not a number with a unit, or cannot be doubled."""
+def _times(factor: float, value: str) -> str:
+    """`1s` of 2 and `500ms`; "" if the text is not a number with a unit, or is over 100% then."""
     parts = re.fullmatch(r"(\d+(?:\.\d+)?)([a-zA-Z%/]*)", value)
     if parts is None or float(parts[1]) == 0:
         return ""
-    twice = float(parts[1]) * 2
-    if parts[2] == "ms" and twice >= 1000:
-        return f"{twice / 1000:g}s"
-    return "" if parts[2] == "%" and twice > 100 else f"{twice:g}{parts[2]}"
+    more = float(parts[1]) * factor
+    if parts[2] == "ms" and more >= 1000:
+        return f"{more / 1000:g}s"
+    return "" if parts[2] == "%" and more > 100 else f"{more:g}{parts[2]}"

@@ -260,6 +260,24 @@ def test_a_fail_has_commands_and_a_pass_something_harder(tmp_path):
     assert how == "method[0].with.delay: 1s   # was 500ms"
 
 
+@pytest.mark.lie
+@pytest.mark.parametrize(
+    ("fault", "with_", "said"),
+    [
+        ("disk.bandwidth", {"rate": "4MB/s"}, ("half of what disk.bandwidth leaves", "rate: 2MB/s   # was 4MB/s")),
+        ("network.latency", {"delay": "600ms"}, ("double what network.latency does", "delay: 1.2s   # was 600ms")),
+        ("network.loss", {"percent": "60%"}, ("twice the load of kv", "load.kv.rate: 20/s   # was 10/s")),
+    ],
+)
+def test_what_is_called_harder_is_harder(fault, with_, said):
+    """Twice the bandwidth was called harder."""
+    method = [SimpleNamespace(fault=fault, with_=with_)]
+    asked = SimpleNamespace(method=method, load={"kv": SimpleNamespace(params={"rate": "10/s"})})
+    what, line = stories._harder(asked, "in a.yaml")
+    assert what == f"Harder: in a.yaml, {said[0]}"
+    assert line.endswith(said[1])
+
+
 def test_of_an_experiment_that_ships_the_harder_one_is_a_copy(tmp_path, monkeypatch):
     recording = realistic_run(tmp_path / "run")
     monkeypatch.setattr(stories, "shipped", lambda _: Path.cwd())
