@@ -22,6 +22,7 @@ from hashidrill.staging.attach.datacenter import AttachedDatacenter
 from hashidrill.staging.attach.discovery import discover, troubles
 from hashidrill.staging.attach.interlocks import names_of
 from hashidrill.staging.attach.target import AttachTarget, read_target
+from hashidrill.staging.runs.attach_limits import check_attach_file
 from hashidrill.staging.runs.launch_attached import Attached
 from hashidrill.testing.fakes import FakeDatacenter
 from virtual_time import run
@@ -296,6 +297,12 @@ def test_the_engine_gets_what_was_found_and_interlocks_see_its_names(there):
     assert again.kubernetes == found.target.kubernetes
     names = {one.name for one in names_of(again, found.estate)}
     assert {"staging", NAMESPACE, "api.staging.example"} <= names
+
+
+def test_a_file_that_says_it_is_checked_as_a_file_and_not_as_an_experiment(tmp_path):
+    there = There(tmp_path)
+    check_attach_file(tmp_path / "staging.yaml")
+    assert list(there.target.logins) == ["consul"]
 
 
 # in an experiment

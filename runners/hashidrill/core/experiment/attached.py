@@ -45,8 +45,9 @@ def check_no_variants(document: Document, path: Path) -> None:
 
 
 def inline(document: Document) -> str | Mapping[str, Any] | None:
-    """The content of `datacenter.attach` or `datacenter.kubernetes`; None for a local datacenter."""
-    written = document.data.get("datacenter") if isinstance(document.data, dict) else None
+    """The content of an experiment's `datacenter.attach` or `datacenter.kubernetes`; None for a local datacenter."""
+    data = document.data if isinstance(document.data, dict) else {}
+    written = data.get("datacenter") if data.get("kind") != KIND else None
     said = written if isinstance(written, dict) else {}
     if isinstance(pods := said.get("kubernetes"), dict):
         return {"metadata": {"name": _name_of(pods)}, "datacenter": {"kubernetes": pods}}
