@@ -18,7 +18,7 @@ from hashidrill.core.util.folders import PLAYBOOKS
 from hashidrill.core.util.folders import located as lookup
 from hashidrill.faces.cli.common import AttachFile, Json, duration_s, examples, print_json, print_text
 from hashidrill.gamedays.gameday.plan import is_game_day, read_plan
-from hashidrill.kubernetes.attach_capabilities import located
+from hashidrill.kubernetes.attach_capabilities import located, reached
 from hashidrill.staging.attach.http import Wire
 from hashidrill.staging.attach.interlocks import who
 from hashidrill.staging.attach.plan import digest_of, lines_of
@@ -196,7 +196,7 @@ def _with_consul(target: AttachTarget, do: Callable[[Kv], Awaitable[T]]) -> T:
         raise InterlockError(f"{target.path}: the stop button and the arming are kept in Consul; add it there")
 
     async def done() -> T:
-        async with Wire(target.logins["consul"]) as wire:
+        async with reached(target) as now, Wire(now.logins["consul"]) as wire:
             return await do(Kv(wire))
 
     return anyio.run(done)
