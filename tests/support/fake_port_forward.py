@@ -110,4 +110,4 @@ class FakeForwards:
     async def _back(self, there, socket, writer):
         while data := await there.read(65536):
             writer.write(self._message(socket, 0, data))
-        writer.write(socket.send(events.CloseConnection(code=1000)))
+        writer.close()  # without a goodbye, as kubelets do

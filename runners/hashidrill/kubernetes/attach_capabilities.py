@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hashidrill.core.errors import AttachError, HashidrillError
 from hashidrill.core.protocols.capabilities import ChaosMachine, ChaosPod, LitmusNode, LitmusPod, NodeStatus, PodStatus
+from hashidrill.core.protocols.registry import near
 from hashidrill.staging.attach.target import PLACE
 from hashidrill.staging.carriers import open_carriers
 from hashidrill.staging.carriers.open_carriers import Offer, Offers
@@ -80,7 +81,8 @@ def _both(one: Offer | None, two: Offer) -> Offer:
     if one is None:
         return two
     said = "; ".join(filter(None, (one.said, two.said)))
-    return replace(one, capabilities=one.capabilities | two.capabilities, lacks={**one.lacks, **two.lacks}, said=said)
+    capabilities, lacks = one.capabilities | two.capabilities, {**one.lacks, **two.lacks}
+    return replace(one, capabilities=capabilities, lacks=lacks, said=said, cluster=two.cluster)
 
 
 @asynccontextmanager
@@ -168,22 +170,44 @@ class _Place(NamedTuple):
     chaosd: str
     pod: str
     why_no_pod: str
+    node: str = ""
+    """That the pod is on."""
 
 
 async def _looked(target: AttachTarget, estate: Estate, connect: Connect | None) -> dict[str, Offer]:
+    from hashidrill.kubernetes.vocabulary import CHAOS  # noqa: PLC0415 - see _cluster
+
+    said = {name: target.kubernetes.get(name, default) for name, default in _SAID.items()}
+    said["forward"] = bool(target.kubernetes.get("unrouted"))
+    if unknown := sorted({*said["lacks"]} - {*CHAOS}):
+        where = f"{target.path}: {target.kubernetes.get('place', PLACE)}.lacks"
+        raise AttachError(f"{where}: {unknown[0]!r} is no kind of Chaos Mesh: {near(unknown[0], CHAOS)}")
     async with _cluster(target, connect) as cluster:
         places = await _places(target, estate, cluster)
-    return {name: _offered(place, cluster) for name, place in places.items()}
+    on: dict[str, list[str]] = {}
+    for place in places.values():
+        if place.node:
+            on.setdefault(place.node, []).append(place.pod)
+    return {
+        name: _offered(
+            place, cluster, {**said, "node": place.node, "others": sorted({*on.get(place.node, ())} - {place.pod})}
+        )
+        for name, place in places.items()
+    }
 
 
-def _offered(place: _Place, cluster: Cluster) -> Offer:
+_SAID = {"netem": False, "lacks": [], "drain": False}
+"""Keys of the attach file that say which faults are possible, and their defaults."""
+
+
+def _offered(place: _Place, cluster: Cluster, said: Mapping[str, Any]) -> Offer:
     has: frozenset[type[Any]] = frozenset({ChaosMachine} if place.chaosd else ())
     has |= _OF_PODS if place.pod else frozenset()
     lacks = {} if place.chaosd else {ChaosMachine: _NO_MACHINE}
     lacks |= {} if place.pod else dict.fromkeys(_OF_PODS, place.why_no_pod)
-    said = [f"pod {place.pod} in {cluster.namespace}"] if place.pod else []
-    said += [f"chaosd at {place.chaosd}"] if place.chaosd else []
-    return Offer(has, lacks, ", ".join(said) or place.why_no_pod)
+    found = [f"pod {place.pod} in {cluster.namespace}"] if place.pod else []
+    found += [f"chaosd at {place.chaosd}"] if place.chaosd else []
+    return Offer(has, lacks, ", ".join(found) or place.why_no_pod, cluster=said)
 
 
 async def _places(target: AttachTarget, estate: Estate, cluster: Cluster) -> dict[str, _Place]:
@@ -202,9 +226,11 @@ async def _places(target: AttachTarget, estate: Estate, cluster: Cluster) -> dic
     ours = {name for roles in target.kubernetes.get("found", {}).values() for pods in roles.values() for name in pods}
     meant = [one for one in pods if not ours or one["metadata"]["name"] in ours]
 
+    nodes = {one["metadata"]["name"]: str((one.get("spec") or {}).get("nodeName") or "") for one in meant}
+
     def place(host: FoundHost) -> _Place:
         pod, why = pod_of(meant, host.name, host.address, by_address=bool(ours))
-        return _Place(chaosd.get(host.name, ""), pod, why)
+        return _Place(chaosd.get(host.name, ""), pod, why, nodes.get(pod, ""))
 
     return {name: place(host) for name, host in estate.hosts.items()}
 

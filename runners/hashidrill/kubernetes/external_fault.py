@@ -66,6 +66,29 @@ class ExternalFault(BaseFault[P]):
         """The same as `spec`, for a fault whose object names more than its own host. Pure."""
         return self.spec(undo["agent"])
 
+    def impossible_in(self, cluster: Mapping[str, Any]) -> str:
+        """Why that cluster cannot have it on the agent, by its attach file and its pods; "" if it can.
+
+        `cluster`: `netem`, `lacks` and `drain` of the attach file, the agent's `node`, the `others` on that node, and
+        whether agents are reached by a `forward`.
+        """
+        if self.by_netem and not cluster["netem"]:
+            return self.no_netem
+        if self.object_kind in cluster["lacks"]:
+            return f"`lacks` of the attach file says that no {self.object_kind} can be injected there"
+        if cluster["forward"] and (self.by_netem or self.object_kind == "NetworkChaos"):
+            return (
+                "it could not be proven: its agent is reached by a forward, which ends on the loopback inside the pod,"
+                " behind the network that the fault breaks; run hashidrill in a pod of that cluster"
+                " (`hashidrill staging acl kubernetes EXPERIMENT --job IMAGE`), or where its pods are routed to"
+            )
+        return ""
+
+    @property
+    def sets_clock(self) -> bool:
+        """Whether it sets the clock that an agent reads."""
+        return self.object_kind == "TimeChaos"
+
     @property
     def observed_within_s(self) -> float:
         return self.seen_within_s

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import httpx2
 from anyio.abc import ByteStream, Listener, SocketAttribute
-from httpx2.websockets import AsyncWebSocketSession, WebSocketDisconnect, WebSocketUpgradeError
+from httpx2.websockets import AsyncWebSocketSession, WebSocketDisconnect, WebSocketNetworkError, WebSocketUpgradeError
 
 from hashidrill.core.errors import AttachError
 from hashidrill.core.util.wait import beside, first_cause, pause
@@ -113,7 +113,7 @@ class Forwarder:
             return error
         where = f"Kubernetes {self._cluster.server}: forward to port {port} of pod {pod}"
         if not isinstance(error, WebSocketUpgradeError):
-            return ForwardError(f"{where}: {error or type(error).__name__}")
+            return ForwardError(f"{where}: {str(error) or type(error).__name__}")
         status = error.response.status_code
         if status in _REFUSED:
             return ForwardError(
@@ -138,7 +138,7 @@ async def _receive(stream: ByteStream, session: AsyncWebSocketSession) -> None:
     while True:
         try:
             message = await session.receive_bytes()
-        except WebSocketDisconnect:
+        except (WebSocketDisconnect, WebSocketNetworkError):  # kubelets close without a goodbye
             return
         if message[0] != _DATA:
             raise ForwardError(message[1:].decode(errors="replace"), of_pod=True)

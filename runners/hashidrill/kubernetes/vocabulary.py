@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +60,21 @@ BY_LABEL = {
     "pod-autoscaler": "every workload with the label of the engine",
 }
 """The experiments that ignore TARGET_PODS, and whom they hit: litmus-go reads only the label of `appinfo` there."""
+
+
+def why_not_drained(node: str, others: Sequence[str], *, allowed: bool) -> str:
+    """Why a node may not be drained on which these other agents of the estate are; "" if it may."""
+    if not allowed:
+        return (
+            "`drain` of the attach file does not say that nodes may be drained: every pod of the node leaves it, not"
+            " only those of the agents"
+        )
+    if others:
+        return (
+            f"the node {node} also runs {', '.join(others)}: to drain it takes more than one agent at a time; spread"
+            " them over nodes by anti-affinity"
+        )
+    return ""
 
 
 def one(experiment: str, env: Mapping[str, str]) -> dict[str, Any]:

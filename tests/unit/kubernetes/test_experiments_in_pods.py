@@ -124,6 +124,60 @@ def test_without_pods_it_is_refused_and_says_why(name, tmp_path):
         Attached(target, estate).over(PATHS[name])
 
 
+@pytest.mark.lie
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("consul-io-latency", "lacks: [IOChaos], ", "`lacks` of the attach file says that no IOChaos can be injected"),
+        ("consul-server-partitioned", "forwarded", "it could not be proven: its agent is reached by a forward, which"),
+        ("node-drain-with-quorum", "one node", "the node node-1 also runs consul-2, consul-3: to drain it takes more"),
+    ],
+)
+def test_a_fault_that_cannot_be_there_is_refused_before_a_run(name, change, said, tmp_path):
+    estates = FakeEstate(FakeDatacenter(servers=3, clients=0))
+    kubernetes = FakeLitmus(estates.world, pods=SERVERS)
+    if change == "one node":
+        for pod in kubernetes.pods.values():
+            pod.setdefault("spec", {})["nodeName"] = "node-1"
+    body = ATTACH.replace(", vault: {}", "").replace("namespace:", f"{change if ':' in change else ''}namespace:")
+
+    async def nowhere(_login, _url):
+        return change != "forwarded"
+
+    kubernetes.routed = nowhere
+
+    async def found():
+        target = await located(read_target(attach_file(tmp_path, body), {}), kubernetes.cluster)
+        estate = await discover(target, estates.wires(target))
+        return Attached(target, estate, await look(target, estate, kubernetes.cluster))
+
+    there = run(found())
+    for other, path in PATHS.items():
+        if "vault" in other:
+            continue
+        if other == f"kubernetes/{name}":
+            with pytest.raises(AttachError) as caught:
+                there.over(path)
+            assert said in str(caught.value)
+        elif other != "kubernetes/node-drain-with-quorum":
+            there.over(path)
+
+
+def test_a_kind_that_chaos_mesh_does_not_have_is_told(tmp_path):
+    estates = FakeEstate(FakeDatacenter(servers=3, clients=0))
+    kubernetes = FakeLitmus(estates.world, pods=SERVERS)
+    body = ATTACH.replace(", vault: {}", "").replace("namespace:", "lacks: [IoChaos], namespace:")
+
+    async def found():
+        target = await located(read_target(attach_file(tmp_path, body), {}), kubernetes.cluster)
+        await look(target, await discover(target, estates.wires(target)), kubernetes.cluster)
+
+    with pytest.raises(
+        AttachError, match=r"kubernetes\.lacks: 'IoChaos' is no kind of Chaos Mesh: did you mean IOChaos"
+    ):
+        run(found())
+
+
 async def test_a_pod_that_is_not_ready_keeps_each_of_them_from_beginning(tmp_path):
     estates = FakeEstate(FakeDatacenter(servers=3, clients=0))
     kubernetes = FakeKubernetes(estates.world, pods=SERVERS)

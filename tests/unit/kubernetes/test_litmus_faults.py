@@ -203,7 +203,7 @@ async def test_an_engine_that_was_deleted_by_force_is_not_gone_while_its_pods_ru
 
 def test_a_node_is_drained_only_where_the_file_allows_it_and_one_agent_is_there():
     world, kubernetes = litmus_world(drain=False)
-    with pytest.raises(FaultError, match=r"services\.kubernetes\.drain of the attach file does not say"):
+    with pytest.raises(FaultError, match=r"`drain` of the attach file does not say"):
         run(put_on(world, "litmus.node_drain", {}))
     world, kubernetes = litmus_world()
     kubernetes.pods["consul-2"]["spec"]["nodeName"] = "node-of-consul-1"

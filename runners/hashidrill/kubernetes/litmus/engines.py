@@ -15,7 +15,7 @@ from hashidrill.core.util.wait import wait_until
 from hashidrill.kubernetes import objects
 from hashidrill.kubernetes.client import Cluster
 from hashidrill.kubernetes.objects import Owned
-from hashidrill.kubernetes.vocabulary import ENGINE, EXPERIMENT, LITMUS, RESULT, one
+from hashidrill.kubernetes.vocabulary import ENGINE, EXPERIMENT, LITMUS, RESULT, one, why_not_drained
 
 OBJECTS = [(LITMUS, ENGINE)]
 UID = "chaosUID"
@@ -258,19 +258,11 @@ class AimedAtNode(AimedAt):
 
     async def whole(self, spec: Mapping[str, Any], *, once: bool) -> dict[str, Any]:
         """Raises FaultError where the node may not be drained."""
-        if not self.allowed:
-            raise FaultError(
-                "services.kubernetes.drain of the attach file does not say that nodes may be drained: every pod of the"
-                " node leaves it, not only those of the agents"
-            )
         node = await node_of(self.cluster, self.pod)
         pods = await self.cluster.listed("v1", "Pod")
         there = {one["metadata"]["name"] for one in pods if (one.get("spec") or {}).get("nodeName") == node}
-        if others := sorted(there & {*self.agents} - {self.pod}):
-            raise FaultError(
-                f"the node {node} also runs {', '.join(others)}: to drain it takes more than one agent at a time;"
-                " spread them over nodes by anti-affinity"
-            )
+        if why := why_not_drained(node, sorted(there & {*self.agents} - {self.pod}), allowed=self.allowed):
+            raise FaultError(why)
         return whole(spec, {}, self.account, lasts_s=self.lasts_s(once=once), more={"TARGET_NODE": node})
 
 

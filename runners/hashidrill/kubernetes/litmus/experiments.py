@@ -30,7 +30,16 @@ from hashidrill.kubernetes.pod_observers import (
     Silent,
     Slow,
 )
-from hashidrill.kubernetes.vocabulary import BY_LABEL, ENGINE, EXPERIMENT, LITMUS, RESULT, one, plural_of
+from hashidrill.kubernetes.vocabulary import (
+    BY_LABEL,
+    ENGINE,
+    EXPERIMENT,
+    LITMUS,
+    RESULT,
+    one,
+    plural_of,
+    why_not_drained,
+)
 from hashidrill.staging.attach.product import attachables
 
 _OF_OTHERS = ((EXPERIMENT, "get"), (RESULT, "list"), (RESULT, "delete"))
@@ -191,6 +200,9 @@ class NodeDrain(LitmusFault[NoParams]):
     capabilities = frozenset({LitmusNode, NodeStatus, PodStatus})
     holds_down = True
     shows = Drained()
+
+    def impossible_in(self, cluster: Mapping[str, Any]) -> str:
+        return why_not_drained(cluster["node"], cluster["others"], allowed=cluster["drain"])
 
     def rights(self) -> Sequence[Right]:
         return [*super().rights(), Right("kubernetes", "nodes", access="get")]

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from hashidrill.core.errors import FaultError, InterlockError
+from hashidrill.core.experiment.model import make_fault
 from hashidrill.core.experiment.rights import rights_of
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import DisturbsFew, SetsBack
@@ -126,6 +127,7 @@ def subject_of(plan: Plan) -> Subject:
         needs_s=longest_s(experiment),
         may_break_quorum=experiment.breaks_quorum,
         breaks_quorum=BREAKS_QUORUM in target.said,
+        sets_clock=any(getattr(make_fault(step, None), "sets_clock", False) for step in experiment.faults),
     )
 
 

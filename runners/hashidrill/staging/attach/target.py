@@ -68,6 +68,10 @@ class KubernetesPart(Strict):
     netem: bool = Field(
         default=False, description="Whether the kernels of the nodes have netem (`modprobe sch_netem` succeeds)"
     )
+    lacks: list[str] = Field(
+        default=[],
+        description="Kinds of Chaos Mesh that cannot be injected there, like IOChaos for a daemon without toda",
+    )
     litmus_account: str = Field(
         default="litmus-admin", description="ServiceAccount in that namespace as which experiments of Litmus run"
     )

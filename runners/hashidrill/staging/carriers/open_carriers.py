@@ -63,9 +63,13 @@ class Offer:
     """Why an ended agent could not be started again; "" if it could."""
     by: str = "SSH"
     """The carrier."""
+    cluster: Mapping[str, Any] = field(default_factory=dict)
+    """What faults of Kubernetes ask of the host's cluster (hashidrill.kubernetes.external_fault)."""
 
     def refuses(self, fault: Any, agent: str = "") -> str:
         """Why this fault on that agent is impossible there despite its capabilities; "" if it is possible."""
+        if self.cluster and hasattr(fault, "impossible_in") and (why := fault.impossible_in(self.cluster)):
+            return str(why)
         if self.by == NOMAD and agent == "nomad" and ProcessControl in getattr(fault, "capabilities", ()):
             return (
                 "nomad carries faults to this host, and would not carry the end of this one: carry it over SSH"

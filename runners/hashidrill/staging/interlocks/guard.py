@@ -85,6 +85,8 @@ class Subject:
     """Whether the experiment allows it."""
     breaks_quorum: bool = False
     """Whether the command allows it."""
+    sets_clock: bool = False
+    """Whether a fault sets the clock of an agent: then Consul's is compared with ours before the run alone."""
 
 
 class Guard:
@@ -179,14 +181,16 @@ class Guard:
     async def armed_now(self, subject: Subject, kv: Kv) -> str:
         """Why it is no longer armed; "" while it is. Raises SilentError if that is unknown."""
         try:
-            await self._armed(replace(subject, needs_s=0.0), kv)
+            await self._armed(replace(subject, needs_s=0.0), kv, clocks=not subject.sets_clock)
         except SilentError:
             raise
         except InterlockError as error:
             return str(error)
         return ""
 
-    async def _armed(self, subject: Subject, kv: Kv | None = None) -> tuple[arming.Arming, arming.Armed]:
+    async def _armed(
+        self, subject: Subject, kv: Kv | None = None, *, clocks: bool = True
+    ) -> tuple[arming.Arming, arming.Armed]:
         """The arming, and the part of it that concerns this run. Raises InterlockError."""
         kv = kv or self._kv
         where, entry = await operate.arming_in(kv, self.settings, self._folder)
@@ -194,7 +198,8 @@ class Guard:
         if found.nonce in await operate.taken_back(kv, self.now()):
             raise InterlockError(f"not armed: the arming at {where} was taken back; arm it again")
         said = self.settings.arming
-        arming.check_clocks(self.now(), kv.date, float(said.clock_skew), "Consul")
+        if clocks:
+            arming.check_clocks(self.now(), kv.date, float(said.clock_skew), "Consul")
         wanted = arming.Wanted(
             subject.experiment,
             subject.digest,

@@ -649,6 +649,27 @@ def test_a_clock_that_is_set_back_prolongs_no_arming(until_s, back_s, said, afte
     assert after_s <= whys[1] <= after_s + 2
 
 
+@pytest.mark.parametrize(("sets_clock", "stopped"), [(True, False), (False, True)])
+def test_a_fault_that_sets_the_clock_of_consul_does_not_stop_its_own_run(sets_clock, stopped):
+    """The two clocks agreed when it began, and what is left of the arming counts by the time that passes."""
+    world, why = World(replace(GOOD, until=ONE + dt.timedelta(hours=2))), []
+
+    async def main():
+        began = anyio.current_time()
+
+        def now():
+            gone_s = anyio.current_time() - began
+            return ONE + dt.timedelta(seconds=gone_s + (600 if gone_s > 10 else 0))
+
+        async with world.guard(now=now).held(replace(SUBJECT, sets_clock=sets_clock), print) as one:
+            with anyio.move_on_after(60):
+                why.append(await one.stopped())
+
+    virtual_time.run(main())
+    assert bool(why) is stopped
+    assert all("apart" in text for text in why)
+
+
 # whose the lock is
 
 
