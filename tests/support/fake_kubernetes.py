@@ -180,6 +180,13 @@ class FakeKubernetes:
             return self._no(404, "the server could not find the requested resource")
         return self._of_chaos(method, resource, name, query, body)
 
+    def reviewed(self, asked):
+        """RBAC knows what is refused by a lacking role, and nothing of admission, quotas and namespaces that end."""
+        about = asked["spec"]["resourceAttributes"]
+        method = {"create": "POST", "delete": "DELETE", "patch": "PATCH"}.get(about["verb"], "GET")
+        lacks = self.refuses.get((method, about["resource"])) == 403 and not self.says
+        return {**asked, "status": {"allowed": not lacks}}
+
     def _read(self, resource, name, labels=None, *, there=True):
         if resource == "pods" and not name:
             meant = [
@@ -356,6 +363,8 @@ class FakeKubernetes:
                 return httpx2.Response(429, text=said, headers={} if after is None else {"Retry-After": after})
             query = parse_qs(request.url.query.decode())
             token = request.headers.get("authorization", "")
+            if request.url.path.endswith("/selfsubjectaccessreviews"):
+                return httpx2.Response(201, json=self.reviewed(json.loads(request.content)))
             code, data = self.answer(request.method, request.url.path, query, request.content, token)
             return httpx2.Response(code, json=data)
 

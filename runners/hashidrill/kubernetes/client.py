@@ -6,8 +6,10 @@ programs and the service account of a pod, and takes any kind of resource.
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import anyio
@@ -29,6 +31,7 @@ with extra("kubernetes", PLACE):
     from lightkube.core.exceptions import ConfigError
     from lightkube.generic_resource import create_global_resource, create_namespaced_resource
     from lightkube.models.meta_v1 import Status
+    from lightkube.resources.authorization_v1 import SelfSubjectAccessReview
     from lightkube.resources.core_v1 import Namespace, Node, Pod
     from lightkube.types import PatchType
 
@@ -178,6 +181,22 @@ class Cluster:
         """Whether the cluster has the namespace. Raises ClusterError, also without the right to ask."""
         return await self._of_cluster(Namespace, "Namespace", self.namespace) is not None
 
+    async def may(self, verb: str, resource: str, name: str = "") -> bool:
+        """Whether we may do that to a `resource` like pods or podchaos.chaos-mesh.org; True if the server does not say.
+
+        `name`: one object that is in no namespace.
+        """
+        plural, _, group = resource.partition(".")
+        of_cluster = bool(name) or plural == "nodes"
+        about = {"verb": verb, "resource": plural, "group": group, "name": name}
+        about |= {} if of_cluster else {"namespace": self.namespace}
+        asked = SelfSubjectAccessReview.from_dict({"spec": {"resourceAttributes": about}})
+        try:
+            said = await self._ask(f"ask whether we may {verb} {resource}", lambda: self._client.create(asked))
+        except ClusterError:
+            return True
+        return bool((said.get("status") or {}).get("allowed", True))
+
     async def _of_cluster(self, resource: Any, kind: str, name: str) -> dict[str, Any] | None:
         try:
             return await self._ask(f"read {kind} {name}", lambda: self._client.get(resource, name))
@@ -230,13 +249,16 @@ class Cluster:
     def _refused(self, status: Status) -> str:
         said = status.message or status.reason or f"HTTP {status.code}"
         if status.code == 401:
-            return f"{said}: it does not know who we are; log in again with `{self.kubectl('get pods')}`"
+            why = _expired(self._client.config)
+            return f"{said}: it does not know who we are;{why} log in again with `{self.kubectl('get pods')}`"
         if status.code == 403 and "is being terminated" in said:
             return f"{said}: somebody is deleting the namespace"
         if status.code == 403 and "denied the request" not in said:  # that is admission, which no role helps with
             return f"{said}; `hashidrill staging acl kubernetes EXPERIMENT` prints the role that allows it"
         if status.code == 404 and (status.details is None or status.details.kind in (None, "", "namespaces")):
-            return f"{said}; is the namespace {self.namespace} there?"
+            no_kind = status.details is None or not status.details.kind
+            missing = "its CustomResourceDefinition" if no_kind else f"the namespace {self.namespace}"
+            return f"{said}; is {missing} there?"
         return said
 
 
@@ -249,6 +271,19 @@ async def _answers(login: Login, url: str) -> bool:
         except UnansweredError as error:
             return error.certificate
         return answer.status in _OF_AGENT
+
+
+def _expired(one: Any) -> str:
+    """That the client certificate of a kubeconfig's user is over; "" if it is not, or cannot be read."""
+    from cryptography import x509  # noqa: PLC0415 - only for a login that is refused
+
+    user = one.user
+    try:
+        said = b64decode(user.client_cert_data or "") or one.abs_file(user.client_cert).read_bytes()
+        ends = x509.load_pem_x509_certificate(said).not_valid_after_utc
+    except (OSError, ValueError, TypeError, ConfigError):
+        return ""
+    return f" its client certificate expired on {ends:%Y-%m-%d %H:%M} UTC;" if ends < datetime.now(UTC) else ""
 
 
 def _plain(found: Any) -> dict[str, Any]:

@@ -114,7 +114,7 @@ class ExternalFault(BaseFault[P]):
         objects = self._objects(target.host)
         if self.by_netem and not objects.netem:
             raise FaultError(self.no_netem)
-        await objects.check(self.object_kind, self.wanted(self.plan(target, fault_id="")))
+        await objects.check(self.object_kind, self.wanted(self.plan(target, fault_id="")), self.rights())
         return await self.effect(target.agent).before(self.hosts, target)
 
     async def apply(self, undo: Undo) -> None:

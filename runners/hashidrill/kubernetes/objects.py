@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import anyio
+
 from hashidrill.core.errors import FaultError, WaitTimeoutError
 from hashidrill.core.protocols.registry import near
+from hashidrill.core.protocols.rights import Right
 from hashidrill.core.units import shown
 from hashidrill.core.util.wait import wait_until
 from hashidrill.kubernetes.client import Cluster, ClusterError
@@ -161,8 +164,10 @@ def label(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", text)[:_LONGEST_LABEL].strip("-_.")
 
 
-async def check(cluster: Cluster, system: System, kind: str, spec: Mapping[str, Any]) -> None:
-    """Raises FaultError where that cluster has no such kind, or would refuse or drop a part of the spec."""
+async def check(
+    cluster: Cluster, system: System, kind: str, spec: Mapping[str, Any], rights: Sequence[Right] = ()
+) -> None:
+    """Raises FaultError where that cluster lacks the kind, refuses or drops a part of the spec, or denies a right."""
     definition = await cluster.definition(plural_of(kind), system.group)
     if definition is None:
         raise FaultError(
@@ -177,6 +182,25 @@ async def check(cluster: Cluster, system: System, kind: str, spec: Mapping[str, 
     if wrong:
         told = "".join(f"\n  {each}" for each in wrong)
         raise FaultError(f"{kind}: the cluster's own definition of it refuses this:{told}")
+    await _check_rights(cluster, rights)
+
+
+async def _check_rights(cluster: Cluster, rights: Sequence[Right]) -> None:
+    lacking: list[str] = []
+
+    async def ask(right: Right) -> None:
+        if not await cluster.may(right.access, right.resource, right.name):
+            lacking.append(f"{right.access} {right.resource}")
+
+    async with anyio.create_task_group() as group:
+        for right in rights:
+            if right.service == "kubernetes":
+                group.start_soon(ask, right)
+    if lacking:
+        raise FaultError(
+            f"Kubernetes {cluster.server}: we may not {', '.join(sorted(lacking))} in namespace {cluster.namespace};"
+            " `hashidrill staging acl kubernetes EXPERIMENT` prints the role that allows it"
+        )
 
 
 async def create(

@@ -131,7 +131,7 @@ def test_a_run_in_which_nobody_injects_is_invalid_says_so_and_leaves_nothing(cas
 def test_a_run_without_a_right_says_which_and_leaves_nothing(cases):
     line = cases["a_run_without_a_right_is_invalid"]
     assert (line["create"]["exit"], line["create"]["left"]) == (3, [])
-    assert 'cannot create resource "physicalmachinechaos"' in unfolded(line["create"]["why"])
+    assert "we may not create physicalmachinechaos.chaos-mesh.org" in unfolded(line["create"]["why"])
     assert (line["pods"]["exit"], line["pods"]["left"]) == (2, [])
     assert 'cannot list resource "pods"' in unfolded(line["pods"]["said"])
 
@@ -201,5 +201,5 @@ def test_a_chaosd_that_is_gone_is_told_and_what_recovered_without_being_injected
 
 def test_without_each_rule_of_its_role_it_is_refused(cases):
     told = cases["without_a_rule_it_is_refused"]["told"]
-    of_heal = {right for right in told if right.endswith(": list")}  # who puts it on lists nothing
-    assert {right for right, why in told.items() if not why} == of_heal
+    assert told
+    assert all("`hashidrill staging acl kubernetes EXPERIMENT` prints the role" in why for why in told.values())

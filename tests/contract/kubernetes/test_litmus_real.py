@@ -101,4 +101,4 @@ def test_what_is_left_is_found_by_its_labels_and_gone(cases):
 def test_without_each_rule_of_its_role_it_is_refused(cases):
     told = cases["without_a_rule_it_is_refused"]["told"]
     assert len(told) == 11
-    assert [right for right, why in told.items() if not why] == ["chaosengines.litmuschaos.io: list"]
+    assert all("`hashidrill staging acl kubernetes EXPERIMENT` prints the role" in why for why in told.values())

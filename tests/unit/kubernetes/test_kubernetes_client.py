@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import datetime as dt
+import json
+
 import anyio
 import pytest
+import trustme
 
 from fake_kubernetes import FakeKubernetes
 from hashidrill.core.errors import AttachError
@@ -163,6 +168,37 @@ def test_who_is_not_known_is_told_to_log_in_again():
     kubernetes.token = "another"
     with pytest.raises(ClusterError, match=r"log in again with `kubectl --context staging -n consul get pods`"):
         asked(kubernetes, lambda cluster: cluster.listed("v1", "Pod"))
+
+
+@pytest.mark.parametrize(
+    ("ended", "said"), [(True, "client certificate expired on 2026-01-02 03:04 UTC;"), (False, "")]
+)
+def test_who_is_not_known_any_more_hears_that_the_client_certificate_expired(ended, said, tmp_path):
+    kubernetes = FakeKubernetes()
+    kubernetes.token = "only this one"
+    ends = dt.datetime(2026 if ended else 2999, 1, 2, 3, 4, tzinfo=dt.UTC)
+    leaf = trustme.CA().issue_cert("me", not_before=dt.datetime(2025, 1, 1, tzinfo=dt.UTC), not_after=ends)
+    pems = {
+        "client-certificate-data": leaf.cert_chain_pems[0].bytes(),
+        "client-key-data": leaf.private_key_pem.bytes(),
+    }
+    user = {name: base64.b64encode(pem).decode() for name, pem in pems.items()}
+    path = tmp_path / "kube"
+    path.write_text(
+        json.dumps(
+            {
+                "current-context": "here",
+                "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "consul"}}],
+                "clusters": [{"name": "c", "cluster": {"server": "https://api.example:6443"}}],
+                "users": [{"name": "u", "user": user}],
+            }
+        )
+    )
+    cluster = cluster_of({"kubeconfig": str(path)}, transport=kubernetes.transport())
+    with pytest.raises(ClusterError, match="log in again with `kubectl --context here") as error:
+        run(cluster.listed("v1", "Pod"))
+    assert said in str(error.value)
+    assert ("expired" in str(error.value)) is ended
 
 
 def test_an_object_that_is_not_there_is_none_and_its_deletion_no_error():

@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from hashidrill.core.errors import CapabilityError, FaultError
 from hashidrill.core.protocols.packets import PacketRule
+from hashidrill.core.protocols.rights import Right
 from hashidrill.core.util.safe_json import parse
 
 C = TypeVar("C")
@@ -217,8 +218,11 @@ class ChaosObjects(Protocol):
     def object_of(self, kind: str, fault_id: str) -> Mapping[str, str]:
         """`kind`, `name` and `namespace` of this run's object for that fault. Pure."""
 
-    async def check(self, kind: str, spec: Mapping[str, Any]) -> None:
-        """Raises FaultError if the cluster would refuse the spec, or drop a part of it. Creates nothing."""
+    async def check(self, kind: str, spec: Mapping[str, Any], rights: Sequence[Right] = ()) -> None:
+        """Raises FaultError if the cluster would refuse the spec, drop a part of it, or refuse one of the `rights`.
+
+        Creates nothing. Without the right to delete, an object that is created would stay.
+        """
 
     async def create(self, made: Mapping[str, str], spec: Mapping[str, Any], *, once: bool) -> None:
         """Creates the object if it is missing; it has a duration unless the fault happens `once`. Raises FaultError."""

@@ -6,10 +6,11 @@ Each has a duration of its own after which the controller reverts it, however we
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hashidrill.core.protocols.rights import Right
 from hashidrill.kubernetes import objects
 from hashidrill.kubernetes.client import Cluster
 from hashidrill.kubernetes.objects import GONE_WITHIN_S, Owned
@@ -88,8 +89,8 @@ class AimedAt:
     def object_of(self, kind: str, fault_id: str) -> Mapping[str, str]:
         return {"kind": kind, "name": self.owned.named(fault_id), "namespace": self.cluster.namespace}
 
-    async def check(self, kind: str, spec: Mapping[str, Any]) -> None:
-        await objects.check(self.cluster, CHAOS_MESH, kind, {**spec, **self.aim})
+    async def check(self, kind: str, spec: Mapping[str, Any], rights: Sequence[Right] = ()) -> None:
+        await objects.check(self.cluster, CHAOS_MESH, kind, {**spec, **self.aim}, rights)
 
     async def create(self, made: Mapping[str, str], spec: Mapping[str, Any], *, once: bool) -> None:
         whole = {**spec, **self.aim} if once else {**spec, **self.aim, "duration": self.owned.duration}

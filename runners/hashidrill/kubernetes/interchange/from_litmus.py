@@ -115,6 +115,8 @@ def read(document: Document, reading: Reading) -> None:
         if not inner.has("probe"):
             reading.lose(f"{one.at}: it has no probe, so Litmus says Pass whatever happens; here `expect` decides")
         name = one.text("name")
+        if name not in _READERS:
+            raise one.wrong("name", _no_fault(name))
         if name not in reading.defaults:
             reading.lose(
                 f"{components.at}.env: it leaves the rest to a ChaosExperiment; here it is that of Litmus's own charts"
@@ -137,9 +139,6 @@ def _env(components: Document) -> dict[str, str]:
 
 def _experiment(one: Document, env: Document, spec: Document, reading: Reading, at_s: float) -> float:
     name = one.text("name")
-    reader = _READERS.get(name)
-    if reader is None:
-        raise one.wrong("name", _no_fault(name))
     if name == "pod-network-partition" and not reading.on:
         raise one.wrong("name", f"of several labels it reads none, and one label says no role; {SAY_ON}")
     on = _on(env, spec, reading)
@@ -151,7 +150,7 @@ def _experiment(one: Document, env: Document, spec: Document, reading: Reading, 
     whole_s, often_s = _DEFAULTS.get(name, (_DEFAULT_S, 0.0))
     ramp_s, total_s = env.number("RAMP_TIME"), env.number("TOTAL_CHAOS_DURATION", whole_s)
     at_s += ramp_s
-    faults = reader(env, reading, on)
+    faults = _READERS[name](env, reading, on)
     if name in _DEFAULTS:
         interval_s = env.number("CHAOS_INTERVAL", often_s)
         env.choice("RANDOMNESS", ["false"], "false")

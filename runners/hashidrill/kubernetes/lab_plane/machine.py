@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hashidrill.core.errors import FaultError
+from hashidrill.core.protocols.rights import Right
 from hashidrill.core.util.commands import tool
 from hashidrill.kubernetes.lab_plane import NAMESPACE
 from hashidrill.lab.provision.packages import CHAOSD_PACKAGES, install_command
@@ -59,12 +60,12 @@ class Machine:
         name = Owned("local", "local", "hashidrill", LASTS_S).named(f"{self.url}-{fault_id}")
         return {"kind": kind, "name": name, "namespace": NAMESPACE}
 
-    async def check(self, kind: str, spec: Mapping[str, Any]) -> None:
+    async def check(self, kind: str, spec: Mapping[str, Any], rights: Sequence[Right] = ()) -> None:
         """Raises FaultError also if this machine lacks a program of chaosd, which reports that only late."""
         if missing := lacking(*CHAOSD_TOOLS.get(str(spec.get("action")), ())):
             raise FaultError(missing)
         async with self._aimed() as aimed:
-            await aimed.check(kind, spec)
+            await aimed.check(kind, spec, rights)
 
     async def create(self, made: Mapping[str, str], spec: Mapping[str, Any], *, once: bool) -> None:
         async with self._aimed() as aimed:

@@ -11,6 +11,7 @@ from typing import Any
 
 from hashidrill.core.errors import FaultError, WaitTimeoutError
 from hashidrill.core.protocols.registry import near
+from hashidrill.core.protocols.rights import Right
 from hashidrill.core.util.wait import wait_until
 from hashidrill.kubernetes import objects
 from hashidrill.kubernetes.client import Cluster
@@ -67,12 +68,12 @@ def env_of(experiment: Spec) -> dict[str, str]:
     return {each["name"]: each.get("value", "") for each in components.get("env") or ()}
 
 
-async def check(cluster: Cluster, spec: Spec, asked: Spec) -> None:
-    """Raises FaultError if the cluster would refuse or ignore a part of the spec.
+async def check(cluster: Cluster, spec: Spec, asked: Spec, rights: Sequence[Right] = ()) -> None:
+    """Raises FaultError if the cluster would refuse or ignore a part of the spec, or refuse one of the `rights`.
 
     `asked`: the fault's own part of the spec.
     """
-    await objects.check(cluster, LITMUS, ENGINE, spec)
+    await objects.check(cluster, LITMUS, ENGINE, spec, rights)
     for each in asked["experiments"]:
         name = each["name"]
         found = await cluster.get(LITMUS.api, EXPERIMENT, name)
@@ -233,8 +234,8 @@ class AimedAt:
     def lasts_s(self, *, once: bool) -> int:
         return 1 if once else max(2, self.owned.seconds)
 
-    async def check(self, kind: str, spec: Mapping[str, Any]) -> None:
-        await check(self.cluster, await self.whole(spec, once=False), spec)
+    async def check(self, kind: str, spec: Mapping[str, Any], rights: Sequence[Right] = ()) -> None:
+        await check(self.cluster, await self.whole(spec, once=False), spec, rights)
 
     async def create(self, made: Mapping[str, str], spec: Mapping[str, Any], *, once: bool) -> None:
         manifest = await self.whole(spec, once=once)
