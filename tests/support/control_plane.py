@@ -28,6 +28,13 @@ ADMIN, USER = "admin-token", "hashidrill-token"
 NAMESPACE = "consul"
 _READY_WITHIN_S = 120.0
 
+ADMITTED = {
+    **{plural: plural for plural in ("iochaos", "networkchaos", "physicalmachinechaos", "podchaos", "stresschaos")},
+    "schedules": "schedule",
+    "workflows": "workflow",
+}
+"""By resource: how the paths of Chaos Mesh's webhooks call it. A path that its controller does not have is ignored."""
+
 
 class ControlPlane:
     """`binaries`: etcd, kube-apiserver, chaos-controller-manager, chaosd; `crds`: the folder of the definitions."""
@@ -149,7 +156,7 @@ class ControlPlane:
         await self.controller_ready()
         for what in ("mutat", "validat"):
             where = f"/apis/admissionregistration.k8s.io/v1/{what}ingwebhookconfigurations"
-            await self._made(where, self._webhook(f"{what}e", ("physicalmachinechaos", "networkchaos")))
+            await self._made(where, self._webhook(f"{what}e", ADMITTED))
 
     async def server_ready(self) -> None:
         async def ready():
@@ -193,7 +200,7 @@ class ControlPlane:
                     "admissionReviewVersions": ["v1"],
                     "failurePolicy": "Ignore",
                     "clientConfig": {
-                        "url": f"https://{HERE}:{WEBHOOK_PORT}/{what}-chaos-mesh-org-v1alpha1-{plural}",
+                        "url": f"https://{HERE}:{WEBHOOK_PORT}/{what}-chaos-mesh-org-v1alpha1-{ADMITTED[plural]}",
                         "caBundle": self.papers.bundle,
                     },
                 }

@@ -6,10 +6,15 @@ import time
 
 from control_plane import ADMIN, NAMESPACE
 from hashidrill.core.errors import FaultError
+from hashidrill.core.experiment.documents import Document
+from hashidrill.core.experiment.library import list_experiments
+from hashidrill.core.experiment.loader import load_document, load_experiment
 from hashidrill.core.protocols.capabilities import ChaosMachine
 from hashidrill.core.util.wait import wait_until
 from hashidrill.kubernetes.client import cluster_of
-from hashidrill.kubernetes.vocabulary import CHAOS_MESH
+from hashidrill.kubernetes.interchange import to_chaos_mesh
+from hashidrill.kubernetes.interchange.document import UnsupportedError
+from hashidrill.kubernetes.vocabulary import CHAOS_MESH, FIELDS, plural_of
 from real_chaos_machines import in_force
 
 PHYSICAL = "PhysicalMachineChaos"
@@ -108,7 +113,75 @@ async def refused(what):
     return {"told": ""}
 
 
+METHOD = """\
+- {fault: process.kill, on: "consul:leader", for: 10s}
+- {fault: process.restart, on: "consul:leader", at: 20s, for: 10s}
+- {fault: network.partition, on: "consul:one-follower", with: {from: clients, direction: in}, at: 40s, for: 10s}
+- {fault: network.loss, on: "consul:servers", with: {percent: 30%}, at: 60s, for: 10s}
+- {fault: network.latency, on: "consul:servers", with: {port: 8300, delay: 90ms, jitter: 9ms}, at: 80s, for: 10s}
+- {fault: network.bandwidth, on: "consul:servers", with: {port: 8300, rate: 64KB/s}, at: 100s, for: 10s}
+- {fault: disk.latency, on: "consul:servers", with: {op: fsync, delay: 50ms, percent: 50%}, at: 120s, for: 10s}
+- {fault: disk.error, on: "consul:servers", with: {op: write, errno: ENOSPC}, at: 140s, for: 10s}
+- {fault: chaos_mesh.pod_kill, on: "consul:servers", with: {grace: 5s}, at: 160s, for: 10s}
+- {fault: chaos_mesh.pod_failure, on: "consul:servers", at: 180s, for: 10s}
+- {fault: chaos_mesh.container_kill, on: "consul:servers", at: 200s, for: 10s}
+- {fault: chaos_mesh.network.delay, on: "consul:servers", with: {delay: 200ms}, at: 220s, for: 10s}
+- fault: chaos_mesh.resource
+  on: "consul:servers"
+  with: {chaos: StressChaos, spec: {stressors: {cpu: {workers: 1, load: 90}}}, effect: slow, by: 300ms}
+  at: 240s
+  for: 10s
+"""
+OURS = f"""\
+apiVersion: hashidrill/v1
+kind: Experiment
+metadata: {{name: all, title: All, why: because}}
+datacenter: {{consul: {{servers: 3, clients: 1}}}}
+load: {{kv-writes: {{kind: consul.kv.write, rate: 5/s}}}}
+steady_state: {{require: ['raft.leader >= 0']}}
+method:
+{METHOD}expect: [{{no_acknowledged_write_lost: {{load: kv-writes}}}}]
+"""
+
+
+async def what_is_exported_is_taken(world):
+    """What `convert export chaos-mesh` writes, as definitions and admission see it: the library, and every writer.
+
+    Each fault also by itself, because admission of a Workflow does not look into its templates. Nothing is created.
+    """
+
+    async def asked(kind, spec):
+        where = f"/apis/{CHAOS_MESH.api}/namespaces/{NAMESPACE}/{plural_of(kind)}"
+        made = {"apiVersion": CHAOS_MESH.api, "kind": kind, "metadata": {"name": "exported"}, "spec": spec}
+        return await world.plane.ask("POST", f"{where}?dryRun=All&fieldValidation=Strict", made)
+
+    refused, kinds = {}, set()
+    documents = [load_document(Document("all", OURS)), *map(load_experiment, list_experiments())]
+    for document in documents:
+        try:
+            made, _ = to_chaos_mesh.workflow("x", document.method, "0 3 * * *")
+        except UnsupportedError:
+            continue
+        flow = made["spec"]["workflow"]
+        parts = [(one["templateType"], one) for one in flow["templates"] if one["templateType"] in FIELDS]
+        alone = [(kind, {**one[FIELDS[kind]], "duration": one["deadline"]}) for kind, one in parts]
+        for kind, spec in [("Schedule", made["spec"]), ("Workflow", flow), *alone]:
+            said = await asked(kind, spec)
+            kinds.add(f"{kind} {spec.get('action', '')}".strip())
+            if said.status_code != 201:
+                refused[f"{document.metadata.name}: {kind}: {spec}"] = said.text[:1000]
+    selector = {"labelSelectors": {"app": "consul"}}
+    half = {"action": "loss", "mode": "one", "selector": selector, "loss": {"loss": "9"}, "direction": "from"}
+    typo = {"action": "pod-kill", "mode": "one", "selector": selector, "gracePeriods": 1}
+    lies = {
+        "admission": await asked("NetworkChaos", half),
+        "a typo": await asked("PodChaos", typo),
+    }
+    return {"refused": refused, "kinds": sorted(kinds), "lies": {name: said.text for name, said in lies.items()}}
+
+
 CASES = (
+    what_is_exported_is_taken,
     a_typo_is_dropped_by_the_server_and_refused_by_us,
     what_admission_refuses_is_told,
     a_server_that_answers_nothing_is_told,

@@ -19,13 +19,19 @@ from ruamel.yaml import YAML
 from control_plane import ADMIN, NAMESPACE, USER, ControlPlane, grant
 from hashidrill.core.engine.inject import planned
 from hashidrill.core.errors import FaultError
+from hashidrill.core.experiment.library import list_experiments
+from hashidrill.core.experiment.loader import load_experiment
 from hashidrill.core.experiment.model import DatacenterSpec
 from hashidrill.core.protocols.capabilities import LitmusPod, PodStatus
+from hashidrill.kubernetes import objects
 from hashidrill.kubernetes.client import cluster_of
+from hashidrill.kubernetes.interchange import to_litmus
+from hashidrill.kubernetes.interchange.document import UnsupportedError
 from hashidrill.kubernetes.litmus import engines
 from hashidrill.kubernetes.litmus.engines import AimedAt
 from hashidrill.kubernetes.objects import Owned, ours
 from hashidrill.kubernetes.pods import Watched
+from hashidrill.kubernetes.vocabulary import ENGINE, LITMUS
 from hashidrill.lab.local.datacenter import LocalDatacenter
 from hashidrill.products.consul.model import Consul
 from hashidrill.testing.faults import check_fault
@@ -163,6 +169,26 @@ async def a_typo_is_kept_by_the_server_and_refused_by_us(world):
     return {"status": said.status_code, "kept": "chaosServiceAcount" in kept, "told": told}
 
 
+async def what_is_exported_is_taken(world):
+    """What `convert export litmus` writes of the library, and each experiment by the check that refuses typos."""
+    refused, taken = {}, set()
+    for path in list_experiments():
+        try:
+            made, _ = to_litmus.engine("exported", load_experiment(path).method, NAMESPACE)
+        except UnsupportedError:
+            continue
+        where = f"{GROUP}/namespaces/{NAMESPACE}/chaosengines?dryRun=All&fieldValidation=Strict"
+        said = await world.plane.ask("POST", where, made)
+        taken |= {one["name"] for one in made["spec"]["experiments"]}
+        try:
+            await objects.check(world.cluster, LITMUS, ENGINE, made["spec"])
+        except FaultError as error:
+            refused[str(path)] = str(error)
+        if said.status_code != 201:
+            refused[str(path)] = said.text[:1000]
+    return {"refused": refused, "taken": sorted(taken)}
+
+
 async def a_stuck_finalizer_is_told_and_the_way_out_works(world):
     fault, undo = await world.put_on(RESET, "0-stuck")
     await seen(fault, undo, present=True, within_s=60)
@@ -212,6 +238,7 @@ CASES = (
     a_pass_of_a_hundred_without_an_effect_is_none,
     an_operator_that_is_away_is_told,
     a_typo_is_kept_by_the_server_and_refused_by_us,
+    what_is_exported_is_taken,
     a_stuck_finalizer_is_told_and_the_way_out_works,
     what_is_left_is_found_by_its_labels,
     without_a_rule_it_is_refused,

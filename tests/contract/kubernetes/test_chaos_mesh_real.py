@@ -82,6 +82,19 @@ def test_a_typo_that_the_server_drops_without_a_word_is_refused_by_us(cases):
     assert "spec.process.recoverCmmd: the cluster's definition does not have it, and would drop it" in line["told"]
 
 
+@pytest.mark.lie
+def test_what_is_exported_is_taken_by_the_real_definitions_and_admission(cases):
+    line = cases["what_is_exported_is_taken"]
+    assert line["refused"] == {}
+    actions = ("bandwidth", "delay", "loss", "partition")
+    kinds = {"IOChaos fault", "IOChaos latency", "Schedule", "StressChaos", "Workflow"}
+    kinds |= {f"NetworkChaos {action}" for action in actions}
+    kinds |= {f"PodChaos {action}" for action in ("container-kill", "pod-failure", "pod-kill")}
+    assert set(line["kinds"]) == kinds
+    assert "denied the request" in line["lies"]["admission"], "otherwise admission was not asked"
+    assert "unknown field" in line["lies"]["a typo"]
+
+
 def test_what_admission_refuses_is_told_and_no_role_is_blamed(cases):
     line = cases["what_admission_refuses_is_told"]
     assert "direction should be one of 'to' and 'from'" in line["told"]

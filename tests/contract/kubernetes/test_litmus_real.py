@@ -84,6 +84,12 @@ def test_a_typo_in_an_engine_is_kept_by_a_real_server_and_refused_by_us(cases):
     )
 
 
+def test_what_is_exported_is_taken_by_the_real_definitions(cases):
+    line = cases["what_is_exported_is_taken"]
+    assert line["refused"] == {}
+    assert {"pod-delete", "pod-network-latency", "pod-network-loss", "pod-network-rate-limit"} <= set(line["taken"])
+
+
 def test_a_stuck_finalizer_is_told_and_what_is_advised_ends_it(cases):
     line = cases["a_stuck_finalizer_is_told_and_the_way_out_works"]
     assert '"finalizers":null' in line["told"]
