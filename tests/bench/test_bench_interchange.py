@@ -133,7 +133,7 @@ def test_every_public_file_is_imported_whole_or_refused_with_a_reason(capsys, wh
             rows[f"refused: {reason(result)}"] += 1
             continue
         rows[f"imported{' with --on' if options else ''}"] += 1
-        rows["lost keys, each with its place"] += len(result[1])
+        rows["messages about lost keys"] += len(result[1])
         rows["keys of the imported files"] += sum(1 for _ in places(documents))
         left += [(path, place) for place in unread(documents, options, result)]
     table(capsys, f"{group}, {commit}: {len(found)} files", [*rows.most_common(), ("unread keys", len(left))])
