@@ -226,17 +226,22 @@ ALERTS = ("alert", "fired", "users", "cleared")
 
 
 def alert_rows(recording: Recording) -> list[tuple[str, ...]]:
-    """Rows below ALERTS: of each watched alert, when it fired, and whether users noticed the faults before."""
-    experiment, rows = _experiment(recording), list[tuple[str, ...]]()
+    """Rows below ALERTS: for each watched alert, when it fired, and whether users noticed the faults before.
+
+    The alert that fired first comes first. With several probes, its name follows that of its probe.
+    """
+    experiment, rows = _experiment(recording), list[tuple[float, tuple[str, ...]]]()
     watched = list(alerts_of(experiment)) if experiment else []
     several = len({probe for probe, _ in watched}) > 1
     for probe, alert in watched:
-        name = f"{probe}: {alert}" if several else alert
+        name, fired, row = f"{probe}: {alert}" if several else alert, None, ("not watched", "", "")
         try:
-            rows.append((name, *_alert(recording, alert_looks(recording, alert, probe))))
+            looks = alert_looks(recording, alert, probe)
+            fired, row = looks.first_firing(), _alert(recording, looks)
         except _NOT_READ:
-            rows.append((name, "not watched", "", ""))
-    return rows
+            pass
+        rows.append((fired[1] if fired else float("inf"), (name, *row)))
+    return [row for _, row in sorted(rows, key=lambda each: each[0])]
 
 
 def _alert(recording: Recording, looks: AlertLooks) -> tuple[str, str, str]:

@@ -361,13 +361,13 @@ def test_a_defect_of_the_story_does_not_pass_for_a_damaged_recording(builder, mo
         story(run, passing())
 
 
-def watched(run, *fired, end=50, unknown=()):
+def watched(run, *fired, end=50, unknown=(), probe="rules"):
     """A probe that sees the alert SlowDisk fire in these seconds."""
-    run.probe("rules", "alerts", url="http://prometheus-1:9090", alerts=["SlowDisk"])
+    run.probe(probe, "alerts", url="http://prometheus-1:9090", alerts=["SlowDisk"])
     for at in range(4, end):
         known, fires = at not in unknown, at in fired
         text = "reset by peer" if not known else "firing: SlowDisk" if fires else ""
-        run.sample("rules.firing", float(fires) if known else None, at=at, ok=known, text=text)
+        run.sample(f"{probe}.firing", float(fires) if known else None, at=at, ok=known, text=text)
     return run
 
 
@@ -388,6 +388,14 @@ def test_a_table_of_alerts_says_who_was_first(builder, fired, more, row):
     assert [each for each, wanted in zip(found, row, strict=True) if wanted is not None] == [
         x for x in row if x is not None
     ]
+
+
+def test_the_first_alert_comes_first_and_names_its_probe_where_there_are_several(builder):
+    run = builder.fault("process.kill", "consul-1", at=11, until=20).load("kv-writes", latency=sick)
+    for probe, fired in (("quiet", ()), ("late", (18,)), ("early", (15,))):
+        watched(run, *fired, probe=probe)
+    rows = stories.alert_rows(run.build())
+    assert [row[0] for row in rows] == ["early: SlowDisk", "late: SlowDisk", "quiet: SlowDisk"]
 
 
 def test_the_table_of_alerts_is_in_both_reports(builder):
