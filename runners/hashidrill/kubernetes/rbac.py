@@ -1,8 +1,10 @@
-"""Rights on a Kubernetes API server as the manifests that give them: one Role and one ClusterRole."""
+"""Manifests for a Kubernetes API server: the Role and ClusterRole that give rights, and a Job that runs with them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from hashidrill.core.protocols.rights import Right
 
@@ -58,3 +60,81 @@ def _of_named(right: Right, why: Mapping[Right, str]) -> str:
     told = f"  # {why[right]}\n" if why.get(right) else ""
     head = f'{told}  - apiGroups: ["{group}"]\n    resources: [{plural}]\n'
     return f"{head}    resourceNames: [{right.name}]\n    verbs: [{right.access}]\n"
+
+
+_FOLDER, _ATTACH = "/etc/hashidrill", "attach.yaml"
+_REVERTS_WITHIN_S = 600
+"""How long a pod that is deleted may revert its faults, before its kubelet kills it."""
+
+
+def job(image: str, namespace: str, attach: str, experiments: Mapping[str, str], roles: str) -> str:
+    """The manifests that run experiments in a pod as the account that has the roles of `policy`.
+
+    `attach` is the text of a file with `context: in-cluster`; `experiments` are texts by name, and `roles` is what
+    `policy` returned. Files that `attach` names, like a token, are keys of a Secret `hashidrill`: they are in the same folder.
+    """
+    files = {_ATTACH: attach, **{f"{name}.yaml": text for name, text in experiments.items()}}
+    named = [f"{_FOLDER}/{name}.yaml" for name in experiments]
+    account = {"kind": "ServiceAccount", "name": _NAME, "namespace": namespace}
+    metadata = {"name": _NAME, "namespace": namespace}
+    of_config, of_secret = {"configMap": {"name": _NAME}}, {"secret": {"name": _NAME, "optional": True}}
+    container = {
+        "name": _NAME,
+        "image": image,
+        "args": ["run", *named, "--attach", f"{_FOLDER}/{_ATTACH}", "--plain", "--runs", "/runs"],
+        "env": [{"name": "HOME", "value": "/runs"}],
+        "volumeMounts": [
+            {"name": "files", "mountPath": _FOLDER, "readOnly": True},
+            {"name": "runs", "mountPath": "/runs"},
+        ],
+    }
+    pod = {
+        "serviceAccountName": _NAME,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": _REVERTS_WITHIN_S,
+        "containers": [container],
+        "volumes": [
+            {"name": "files", "projected": {"sources": [of_config, of_secret]}},
+            {"name": "runs", "emptyDir": {}},
+        ],
+    }
+    group = "rbac.authorization.k8s.io"
+    bindings = [
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": f"{kind}Binding",
+            "metadata": metadata if kind == "Role" else {"name": _NAME},
+            "roleRef": {"apiGroup": group, "kind": kind, "name": _NAME},
+            "subjects": [account],
+        }
+        for kind in ("Role", "ClusterRole")
+        if f"kind: {kind}\n" in roles
+    ]
+    return _written(
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
+        *bindings,
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": files},
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": metadata,
+            # a second pod would run while the first one reverts
+            "spec": {"backoffLimit": 0, "template": {"spec": pod}},
+        },
+    )
+
+
+def _written(*manifests: Mapping[str, Any]) -> str:
+    import io  # noqa: PLC0415 - few commands write YAML
+
+    from ruamel.yaml import YAML  # noqa: PLC0415 - a tenth of a second that not every command needs
+
+    yaml, out = YAML(typ="rt"), io.StringIO()
+    yaml.default_flow_style = False
+    yaml.representer.add_representer(str, _text)
+    yaml.dump_all([json.loads(json.dumps(one)) for one in manifests], out)
+    return out.getvalue()
+
+
+def _text(representer: Any, text: str) -> Any:
+    return representer.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)

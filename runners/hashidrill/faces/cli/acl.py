@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hashidrill.core.errors import UsageError
-from hashidrill.core.experiment.library import find_experiment
+from hashidrill.core.experiment.library import complete, find_experiment, read_experiment
 from hashidrill.core.experiment.loader import resolve
 from hashidrill.core.experiment.rights import reasons, rights_of, together
 from hashidrill.core.protocols import registry
@@ -20,7 +20,7 @@ from hashidrill.core.protocols.service import HasAcls
 from hashidrill.faces.cli.common import Json, examples, print_json, print_text
 from hashidrill.kubernetes import rbac
 from hashidrill.staging.attach.plan import sets_back
-from hashidrill.staging.attach.target import KUBERNETES, PODS_PLACE, written_in
+from hashidrill.staging.attach.target import IN_CLUSTER, KUBERNETES, PODS_PLACE, written_in
 from hashidrill.staging.carriers.settings import carrier_rights, carriers_of
 from hashidrill.staging.generators.settings import engine_rights, worker_count
 from hashidrill.staging.interlocks.settings import InterlockSettings, interlock_rights, settings_of
@@ -36,6 +36,7 @@ def register(app: typer.Typer) -> None:
         "staging acl consul raft/slow-leader-disk",
         "staging acl nomad nomad/drain-under-load --attach staging.yaml",
         "staging acl kubernetes EXPERIMENT",
+        "staging acl kubernetes EXPERIMENT --attach in-cluster.yaml --job registry.example/hashidrill:0.1.0",
     )
     app.command(epilog=examples(*calls))(acl)
 
@@ -48,6 +49,12 @@ def acl(
         Path | None,
         typer.Option("--attach", metavar="FILE", help="Also what the interlocks, workers and carriers of FILE need."),
     ] = None,
+    job: Annotated[
+        str,
+        typer.Option(
+            "--job", metavar="IMAGE", help="Of kubernetes: also a Job that runs them in the cluster, with this image."
+        ),
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """Print the policy of a token that may run these experiments.
@@ -68,6 +75,8 @@ def acl(
     needed = together(rights_of(each.experiment, guards) for each in resolved)
     mine = of_service(product, needed)
     text = policies[product](mine, reasons(needed))
+    if job:
+        text += f"---\n{_job(job, product, attach, experiments, text)}"
     if as_json:
         rights = [
             {"resource": right.resource, "name": right.name, "access": right.access, "for": needed[right]}
@@ -96,3 +105,15 @@ def _beside(attach: Path | None, *, sets_back: bool) -> Mapping[str, Sequence[Ri
     if rights := carrier_rights(carriers_of(said.carriers, str(attach)), namespace):
         guards["jobs that carry faults"] = rights
     return guards
+
+
+def _job(image: str, product: str, attach: Path | None, experiments: Sequence[str], roles: str) -> str:
+    """Raises UsageError unless the file is for a pod of the cluster that the agents are in."""
+    said = None if attach is None or product != rbac.SERVICE else written_in(attach).datacenter.get(KUBERNETES)
+    if attach is None or said is None or said.get("context") != IN_CLUSTER:
+        raise UsageError(
+            f"--job: say `staging acl kubernetes EXPERIMENT --attach FILE`, with `context: {IN_CLUSTER}` under"
+            f" {PODS_PLACE} of FILE: the Job logs in as its own service account"
+        )
+    texts = {path.stem: complete(read_experiment(path)) for path in map(find_experiment, experiments)}
+    return rbac.job(image, str(said["namespace"]), attach.read_text(), texts, roles)

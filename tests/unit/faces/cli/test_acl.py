@@ -3,9 +3,11 @@
 import json
 
 import pytest
+from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
 from hashidrill.core.errors import UnknownNameError, UsageError
+from hashidrill.core.experiment.loader import load_experiment
 from hashidrill.faces.cli.app import app
 
 
@@ -103,3 +105,45 @@ def test_agents_in_pods_need_the_right_to_forward_and_others_do_not(tmp_path):
     assert "portforward" not in acl("kubernetes", "raft/slow-leader-disk", "--attach", str(path)).stdout
     path.write_text(path.read_text().replace("{consul: {}}", "{kubernetes: {context: a, namespace: b, consul: {}}}"))
     assert "portforward" in acl("kubernetes", "raft/slow-leader-disk", "--attach", str(path)).stdout
+
+
+IN_CLUSTER = """\
+apiVersion: hashidrill/v1
+kind: Attach
+metadata: {name: staging}
+datacenter:
+  kubernetes: {context: in-cluster, namespace: eu, consul: {token_file: token}}
+"""
+
+
+def test_a_job_runs_the_experiment_in_the_cluster_with_the_same_rights(tmp_path):
+    path = tmp_path / "in-cluster.yaml"
+    path.write_text(IN_CLUSTER)
+    asked = ("kubernetes", "kubernetes/consul-leader-pod-killed", "--attach", str(path))
+    said = acl(*asked, "--job", "registry.example/hashidrill:1").stdout
+    assert said.startswith(acl(*asked).stdout)
+    found = {one["kind"]: one for one in YAML(typ="safe", pure=True).load_all(said)}
+    assert {*found} == {
+        *("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"),
+        *("ServiceAccount", "ConfigMap", "Job"),
+    }
+    [bound] = found["RoleBinding"]["subjects"]
+    assert bound == {"kind": "ServiceAccount", "name": "hashidrill", "namespace": "eu"}
+    assert found["RoleBinding"]["roleRef"]["name"] == found["Role"]["metadata"]["name"]
+    files = found["ConfigMap"]["data"]
+    assert files["attach.yaml"] == IN_CLUSTER
+    (tmp_path / "again.yaml").write_text(files["consul-leader-pod-killed.yaml"])
+    assert load_experiment(tmp_path / "again.yaml").metadata.name == "consul-leader-pod-killed"
+    pod = found["Job"]["spec"]["template"]["spec"]
+    assert pod["serviceAccountName"] == found["ServiceAccount"]["metadata"]["name"]
+    [container] = pod["containers"]
+    assert container["args"][:2] == ["run", "/etc/hashidrill/consul-leader-pod-killed.yaml"]
+    assert found["Job"]["spec"]["backoffLimit"] == 0
+
+
+@pytest.mark.parametrize("text", [IN_CLUSTER.replace("in-cluster", "staging"), ATTACH])
+def test_a_job_needs_a_file_for_a_pod_of_that_cluster(text, tmp_path):
+    path = tmp_path / "in-cluster.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=r"with `context: in-cluster` under datacenter\.kubernetes of FILE"):
+        acl("kubernetes", "kubernetes/consul-leader-pod-killed", "--attach", str(path), "--job", "x")
