@@ -61,6 +61,7 @@ def pod_of(pods: Sequence[Mapping[str, Any]], host: str, address: str, *, by_add
 
 Pods = list[dict[str, Any]]
 _ROUTES_TRIED = 3
+"""How many pods are asked at their own addresses, those that are ready first: one that answers is enough."""
 
 
 async def located(target: AttachTarget, connect: Connect | None = None) -> AttachTarget:

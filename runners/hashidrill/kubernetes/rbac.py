@@ -71,7 +71,7 @@ def job(image: str, namespace: str, attach: str, experiments: Mapping[str, str],
     """The manifests that run experiments in a pod as the account that has the roles of `policy`.
 
     `attach` is the text of a file with `context: in-cluster`; `experiments` are texts by name, and `roles` is what
-    `policy` returned. Files that `attach` names, like a token, are keys of a Secret `hashidrill`: they are in the same folder.
+    `policy` returned. Files that `attach` names, like a token, are keys of a Secret `hashidrill`, in the same folder.
     """
     files = {_ATTACH: attach, **{f"{name}.yaml": text for name, text in experiments.items()}}
     named = [f"{_FOLDER}/{name}.yaml" for name in experiments]
