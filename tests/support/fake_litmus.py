@@ -180,7 +180,8 @@ class FakeLitmus(FakeKubernetes):
         uid = made["metadata"]["uid"]
         mine = [name for name, one in self.chaos_pods.items() if one["metadata"]["labels"]["chaosUID"] == uid]
         for name in mine:
-            del self.chaos_pods[name]
+            if "status" not in self.chaos_pods[name]:  # a helper that has ended stays
+                del self.chaos_pods[name]
 
     def _delete(self, resource, name):
         made = self.objects[resource, name]

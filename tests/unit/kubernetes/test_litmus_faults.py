@@ -201,6 +201,18 @@ async def test_an_engine_that_was_deleted_by_force_is_not_gone_while_its_pods_ru
     assert "its engine is gone, and pods of Litmus run for it: hashidrill-run-1-0-x-" in gone.measured
 
 
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
+async def test_a_helper_that_has_ended_keeps_no_engine(phase):
+    """An experiment that fails leaves its helper pod behind: seen on a real node, where the revert waited for it."""
+    world, kubernetes = litmus_world()
+    fault, undo = await put_on(world, "litmus.pod_http_reset_peer", {})
+    [helper] = kubernetes.chaos_pods.values()
+    kubernetes.chaos_pods["helper"] = {**helper, "status": {"phase": phase}}
+    await fault.revert(undo)
+    assert "helper" in kubernetes.chaos_pods
+    assert (await fault.verify(undo, present=False)).ok
+
+
 def test_a_node_is_drained_only_where_the_file_allows_it_and_one_agent_is_there():
     world, kubernetes = litmus_world(drain=False)
     with pytest.raises(FaultError, match=r"`drain` of the attach file does not say"):

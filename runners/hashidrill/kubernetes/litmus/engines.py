@@ -209,7 +209,9 @@ async def _results(cluster: Cluster, name: str) -> list[dict[str, Any]]:
 
 
 async def _pods(cluster: Cluster, uid: str) -> list[dict[str, Any]]:
-    return await cluster.listed("v1", "Pod", {UID: uid}) if uid else []
+    """Those that run: an experiment that fails leaves its helper behind, which has ended and holds nothing."""
+    found = await cluster.listed("v1", "Pod", {UID: uid}) if uid else []
+    return [each for each in found if (each.get("status") or {}).get("phase") not in {"Succeeded", "Failed"}]
 
 
 @dataclass(frozen=True)
