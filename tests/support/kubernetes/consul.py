@@ -231,6 +231,13 @@ def install(node: Node, consul: Path, *, namespace: str = "consul", secure: bool
     return pods
 
 
+def remove(node: Node, namespace: str) -> None:
+    """Everything that `install` made, with what the servers wrote. Raises MachineError."""
+    node.kubectl("delete", "namespace", namespace, "--timeout=60s", timeout=70)
+    node.kubectl("delete", "pv", *(f"data-{namespace}-{server}" for server in SERVERS), "--timeout=20s")
+    node.enter(["rm", "-rf", f"/var/lib/hashidrill-volumes/{namespace}"])
+
+
 def wait_ready(node: Node, namespace: str) -> None:
     """Raises MachineError."""
     within = ("--timeout", f"{_READY_WITHIN_S:g}s")

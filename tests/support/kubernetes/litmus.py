@@ -20,6 +20,7 @@ _RUNNER = """\
 #!/bin/sh
 # What Litmus's runner does: for each experiment of the engine a Job, and what became of it into the engine's status.
 set -eu
+trap 'exit 0' TERM
 asked() { kubectl -n "$CHAOS_NAMESPACE" "$@"; }
 uid=$(asked get chaosengine "$CHAOSENGINE" -o 'jsonpath={.metadata.uid}')
 for name in $(echo "$EXPERIMENT_LIST" | tr , ' '); do
@@ -48,9 +49,9 @@ spec:
         command: [{{range (index .items 0).spec.definition.command}}{{printf "%q" .}}, {{end}}]
         args: [{{range (index .items 0).spec.definition.args}}{{printf "%q" .}}, {{end}}]
         env:
-{{range (index .items 0).spec.definition.env}}        - {name: {{.name}}, value: {{printf "%q" .value}}}
+{{range (index .items 0).spec.definition.env}}        - {name: {{.name}}, value: {{printf "%q" (or .value "")}}}
 {{end}}{{range (index .items 1).spec.experiments}}{{if eq .name "$name"}}{{range .spec.components.env -}}
-        {{"        "}}- {name: {{.name}}, value: {{printf "%q" .value}}}
+        {{"        "}}- {name: {{.name}}, value: {{printf "%q" (or .value "")}}}
 {{end}}{{end}}{{end}}        - {name: CHAOSENGINE, value: $CHAOSENGINE}
         - {name: EXPERIMENT_NAME, value: $name}
         - {name: CHAOS_UID, value: $uid}
@@ -62,7 +63,11 @@ END
   asked get "chaosexperiment/$name" "chaosengine/$CHAOSENGINE" -o go-template-file=/tmp/job > /tmp/job.yaml
   asked create -f /tmp/job.yaml
   told Running Awaited Awaited
-  until [ -n "$(asked get job "$job" -o 'jsonpath={.status.succeeded}{.status.failed}')" ]; do sleep 1; done
+  ended=
+  until [ -n "$ended" ]; do
+    sleep 1
+    ended=$(asked get job "$job" -o 'jsonpath={.status.succeeded}{.status.failed}') || exit 0  # stopped by the operator
+  done
   result() { asked get chaosresult "$CHAOSENGINE-$name" -o "jsonpath={.status.experimentStatus.$1}"; }
   told Completed "$(result verdict)" "$(result probeSuccessPercentage)"
   policy=$(asked get chaosengine "$CHAOSENGINE" -o 'jsonpath={.spec.jobCleanUpPolicy}')
@@ -101,7 +106,6 @@ EXPERIMENTS: Mapping[str, Mapping[str, str]] = {
     "pod-memory-hog": {**_HELPERS, "MEMORY_CONSUMPTION": "100", "NUMBER_OF_WORKERS": "1"},
     "pod-http-latency": {**_HELPERS, **_HTTP, "LATENCY": "2000"},
     "pod-http-reset-peer": {**_HELPERS, **_HTTP, "RESET_TIMEOUT": "0"},
-    "pod-http-status-code": {**_HELPERS, **_HTTP, "STATUS_CODE": "", "MODIFY_RESPONSE_BODY": "true"},
     "node-drain": {"TARGET_NODE": "", "NODE_LABEL": ""},
 }
 """Those of the ChaosHub that this node has, with the environment that their definitions list."""

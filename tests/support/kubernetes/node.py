@@ -38,7 +38,7 @@ from kubernetes.init import ADDRESS, CONTAINERD, NAME, NETWORK, SERVICE
 T = TypeVar("T")
 CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids")
 READY_WITHIN_S = 120.0
-ADMIN = "admin-token"
+ADMIN, USER = "admin-token", "hashidrill-token"
 _CGROUP = "hashidrill-node-"
 _NAMESPACES = ("mount", "net", "pid", "ipc", "uts", "cgroup")
 _TOOLS = ("unshare", "nsenter", "setpriv", "mount", "ip", "ldd")
@@ -89,7 +89,10 @@ def node(*, say: Callable[[str], None] = lambda _: None, with_images: Iterable[I
 
 
 class Node:
-    """`kubeconfig` is for this machine, `inside` for what runs in the node; both are the administrator's."""
+    """`kubeconfig` is for this machine, `inside` for what is in the node's network; both are the administrator's.
+
+    `user` is like `inside`, for a user who has no role.
+    """
 
     def __init__(self, programs: Mapping[str, Path], root: Path) -> None:
         self.root = root
@@ -100,7 +103,7 @@ class Node:
         sweep(nodes)
         self.folder = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=nodes))
         self.cgroup = f"{_CGROUP}{self.folder.name}"
-        self.kubeconfig, self.inside = self.folder / "kubeconfig", self.folder / "inside"
+        self.kubeconfig, self.inside, self.user = (self.folder / name for name in ("kubeconfig", "inside", "user"))
         self.environment = debian.environment(root)
         self._process: subprocess.Popen[bytes] | None = None
         self._forwarders: list[Forwarder] = []
@@ -111,7 +114,8 @@ class Node:
         began_s = time.monotonic()
         authority = self._papers()
         self._settings([self._archive(image) for image in with_images])
-        self._write_kubeconfig(self.inside, f"https://{ADDRESS}", authority)
+        self.inside.write_text(kubeconfig(f"https://{ADDRESS}", authority, ADMIN))
+        self.user.write_text(kubeconfig(f"https://{ADDRESS}", authority, USER))
         enters = " ".join(f"{place}/{self.cgroup}/cgroup.procs" for place in self._make_cgroups())
         script = f'for each in {enters}; do echo $$ > $each; done; exec "$@"'
         apart = ["unshare", "-m", "-n", "-p", "-i", "-u", "-C", "-f", "--kill-child", "--propagation", "private"]
@@ -126,7 +130,7 @@ class Node:
             )
         self._wait(began_s)
         api = self.forward(ADDRESS, 443)
-        self._write_kubeconfig(self.kubeconfig, f"https://127.0.0.1:{api.port}", authority)
+        self.kubeconfig.write_text(kubeconfig(f"https://127.0.0.1:{api.port}", authority, ADMIN))
         self.kubectl("wait", "--for=create", "serviceaccount/default", "--timeout=30s")
         self.ready_s = time.monotonic() - began_s
 
@@ -154,15 +158,24 @@ class Node:
     def pid(self) -> int:
         """The first process of the node, as this machine counts."""
         assert self._process is not None
-        [pid] = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
-        return int(pid)
+        found = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        if len(found) != 1:
+            raise MachineError("the node is gone")
+        return int(found[0])
 
     def kubectl(self, *args: str, stdin: str | None = None, timeout: float = 60.0, check: bool = True) -> str:
-        """What kubectl prints, as the administrator. Raises MachineError with what it says went wrong."""
-        command = [str(self.programs["kubectl"]), f"--kubeconfig={self.kubeconfig}", *args]
+        """What kubectl prints, as the administrator. Raises MachineError with its complaint."""
+        inside = ["nsenter", f"--net=/proc/{self.pid}/ns/net"]
+        command = [*inside, str(self.programs["kubectl"]), f"--kubeconfig={self.inside}", *args]
         try:
             done = subprocess.run(
-                command, input=stdin, capture_output=True, text=True, timeout=timeout, check=False, env={"HOME": "/"}
+                command,
+                input=stdin,
+                capture_output=True,
+                text=True,
+                timeout=timeout,
+                check=False,
+                env={"HOME": "/", "PATH": self.environment["PATH"]},
             )
         except subprocess.TimeoutExpired:
             raise MachineError(f"`kubectl {' '.join(args)}` did not end within {timeout:g} s") from None
@@ -276,12 +289,9 @@ class Node:
             serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
         )
         (folder / "accounts.key").write_bytes(key)
-        (folder / "tokens.csv").write_text(f'{ADMIN},admin,1,"system:masters"\n')
+        (folder / "tokens.csv").write_text(f'{ADMIN},admin,1,"system:masters"\n{USER},hashidrill,2\n')
         self.authority = authority
         return authority.cert_pem.bytes().decode()
-
-    def _write_kubeconfig(self, path: Path, server: str, authority: str, token: str = ADMIN) -> None:
-        path.write_text(kubeconfig(server, authority, token))
 
     def _settings(self, archives: Sequence[Path]) -> None:
         plan = {
@@ -403,7 +413,8 @@ class Forwarder:
         except OSError:
             writer.close()
             return
-        await asyncio.gather(_copied(reader, there_writer), _copied(there_reader, writer))
+        with contextlib.suppress(asyncio.CancelledError):  # closed, while it was in use
+            await asyncio.gather(_copied(reader, there_writer), _copied(there_reader, writer))
 
     def close(self) -> None:
         if self._thread.is_alive():
