@@ -1,4 +1,7 @@
-"""What the peers call a success and was none, replayed: each is an error or INVALID here, and nothing is left."""
+"""What the peers call a success and was none, replayed: each is an error or INVALID here, and nothing is left.
+
+On real controllers: tests/contract/kubernetes.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from engine_game import Datacenter, Game
-from external_faults import chaos_world
+from external_faults import CHAOS_MESH, LITMUS
 from hashidrill.core.engine.run import EXIT_CODES
 from hashidrill.core.errors import HashidrillError
 from hashidrill.core.experiment.documents import Document
@@ -17,7 +20,6 @@ from hashidrill.core.protocols import registry
 from hashidrill.kubernetes.interchange.document import UnsupportedError
 from hashidrill.kubernetes.interchange.reading import imported
 
-STOPPED = {"fault": "chaos_mesh.physical.process", "on": "consul:leader", "for": "20s"}
 ENGINE = {
     "apiVersion": "litmuschaos.io/v1alpha1",
     "kind": "ChaosEngine",
@@ -41,8 +43,8 @@ def resource(**params):
     return {"fault": "chaos_mesh.resource", "on": "consul:leader", "with": {"effect": "silent", **params}, "for": "20s"}
 
 
-def game(path, step, controller="works"):
-    world, kubernetes = chaos_world(Datacenter())
+def game(path, step, system=CHAOS_MESH, controller="works"):
+    world, kubernetes = system.world(Datacenter())
     kubernetes.controller = controller
     return Game(path, [step], world=world), kubernetes
 
@@ -75,3 +77,43 @@ def test_a_typo_in_a_field_is_dropped_there_and_refused_here(name, tmp_path):
     assert EXIT_CODES[one.run()] == 3
     assert "would drop it" in one.error
     assert [asked for asked in kubernetes.asked if asked[0] == "POST"] == []
+
+
+@pytest.mark.lie
+def test_a_typo_in_a_chaos_engine_is_kept_there_and_refused_here(tmp_path):
+    """Litmus's definition keeps every field and variable, and its runner reads none that it does not know."""
+    params = {"experiment": "pod-delete", "env": {"FORCEE": "true"}, "effect": "replaced"}
+    step = {"fault": "litmus.experiment", "on": "consul:leader", "with": params, "for": "20s"}
+    one, kubernetes = game(tmp_path, step, LITMUS)
+    assert EXIT_CODES[one.run()] == 3
+    assert "nobody would read them" in one.error
+    assert "FORCEE" in one.error
+    assert kubernetes.left() == []
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize(
+    ("system", "controller", "said"),
+    [
+        pytest.param(CHAOS_MESH, "fails", "its controller failed", id="AllRecovered before anything was injected"),
+        pytest.param(CHAOS_MESH, "lies", "its controller says AllInjected", id="AllInjected, nothing was hit"),
+        pytest.param(LITMUS, "passes", "Completed, Pass of 100 without a single probe", id="Pass, nothing was hit"),
+        pytest.param(LITMUS, "passes", "(history: injected)", id="history left at injected"),
+    ],
+)
+def test_success_that_a_status_claims_without_an_effect_is_invalid(system, controller, said, tmp_path):
+    one, kubernetes = game(tmp_path, {"fault": system.silent, "on": "consul:leader", "for": "20s"}, system, controller)
+    assert EXIT_CODES[one.run()] == 3
+    assert said in one.error
+    assert kubernetes.left() == []
+
+
+@pytest.mark.lie
+def test_a_network_policy_of_several_labels_hits_nothing_there_and_is_neither_imported_nor_run_here():
+    """litmus-go gives pod-network-partition one label: of `app=consul,component=server` it makes `app=`, and Pass."""
+    theirs = {**ENGINE, "spec": {**ENGINE["spec"], "experiments": [{"name": "pod-network-partition", "spec": {}}]}}
+    with pytest.raises(UnsupportedError, match="of several labels it reads none"):
+        imported("theirs.yaml", json.dumps(theirs))
+    params = {"experiment": "pod-network-partition", "effect": "silent"}
+    with pytest.raises(ValidationError, match="hits every pod with the label of the engine"):
+        registry.fault("litmus.experiment").Params.model_validate(params)
