@@ -399,7 +399,11 @@ def test_a_chaos_experiment_whose_values_come_from_a_secret_is_not_read_for_anot
     env = [{"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": "x", "key": "y"}}}, {"name": "A", "value": "1"}]
     other = {"kind": "ChaosExperiment", "apiVersion": "litmuschaos.io/v1alpha1", "metadata": {"name": "vm-poweroff"}}
     text = as_yaml({**other, "spec": {"definition": {"env": [*env, env[1]]}}})
-    assert len(method(f"{text}---\n{engine('pod-delete')}")) == 3
+    found, lost = loaded(f"{text}---\n{engine('pod-delete')}")
+    assert len(found.method) == 3
+    said = " ".join(lost)
+    assert "documents[0].spec.definition.env: no ChaosEngine of this file names this experiment" in said
+    assert "into the same file" not in said
 
 
 def test_faults_of_litmus_are_written_as_they_are_asked_for_and_no_others():

@@ -500,7 +500,7 @@ OTHER_FAULTS = [
         "spec.network-partition.direction: '' cannot be translated",
     ),
     (engine("pod-network-loss", DESTINATION_IPS="10.0.0.9"), (), "env.DESTINATION_IPS: '10.0.0.9'"),
-    (engine("pod-network-partition"), (), "name: of several labels it reads none, and one label says no role"),
+    (engine("pod-network-partition"), (), "it reads one label of appinfo, which says no role, and of several none"),
     (engine("pod-network-partition", POLICY_TYPES="ingress"), ON, "env.POLICY_TYPES: 'ingress'"),
     (engine("pod-network-partition", PORTS="8300"), ON, "env.PORTS: '8300'"),
     (engine("pod-network-partition", POD_SELECTOR="app=x"), ON, "POD_SELECTOR: 'app=x': its NetworkPolicy lets these"),

@@ -160,10 +160,9 @@ class Document:
             brief = f" ({str(value)[:60]})" if len(given) == 1 and isinstance(value, (str, int, float)) else ""
             self._of[1].append(f"{self.place(', '.join(map(str, given)))}{brief}: {why}")
 
-    def lose_rest(self, why: str) -> None:
-        """Reports all unread keys as lost."""
-        self.lose(why, *(key for key in self._value if key not in self._seen))
-        self._seen.update(self._value)
+    def lose_rest(self, why: str, *, but: str = "") -> None:
+        """Reports all unread keys as lost, except the one that is read later."""
+        self.lose(why, *(key for key in self._value if key not in self._seen and key != but))
 
     def lose_all(self, why: str) -> None:
         self._seen.update(self._value)

@@ -77,7 +77,8 @@ _NODE = "it hits a node with all that runs there, and a fault hits one agent"
 _REASONS = {
     "node-drain": "on an existing datacenter with Litmus, litmus.node_drain runs it",
     **dict.fromkeys(("node-", "docker-service-kill", "kubelet-service-kill"), _NODE),
-    **dict.fromkeys(("aws-", "azure-", "ebs-", "ec2-", "gcp-", "rds-", "vmware-"), CLOUD_ONLY),
+    **dict.fromkeys(("aws-", "azure-", "ebs-", "ec2-", "gcp-", "rds-"), CLOUD_ONLY),
+    "vmware-": "it stops a virtual machine with all that runs there, and a fault hits one agent",
     "spring-boot-": NO_JVM,
     **{name: f"it hits {whom}, and a fault hits one agent" for name, whom in BY_LABEL.items()},
 }
@@ -92,9 +93,16 @@ def defaults(document: Document, reading: Reading) -> None:
     """Keeps a ChaosExperiment for its engine in the same file: Litmus takes from it what the engine leaves out."""
     metadata, spec = document.part("metadata"), document.part("spec")
     definition = reading.defaults[metadata.text("name")] = spec.part("definition")
-    definition.value("env")  # an engine that names it reads it
-    for part in (metadata, definition, spec):
+    definition.lose_rest(_RUNS, but="env")
+    for part in (metadata, spec, document):
         part.lose_rest(_RUNS)
+
+
+def unused(reading: Reading) -> None:
+    """Reports the ChaosExperiments that no engine of the file names."""
+    for definition in reading.defaults.values():
+        if definition.unread():
+            definition.lose("no ChaosEngine of this file names this experiment", "env")
 
 
 def read(document: Document, reading: Reading) -> None:
@@ -140,7 +148,7 @@ def _env(components: Document) -> dict[str, str]:
 def _experiment(one: Document, env: Document, spec: Document, reading: Reading, at_s: float) -> float:
     name = one.text("name")
     if name == "pod-network-partition" and not reading.on:
-        raise one.wrong("name", f"of several labels it reads none, and one label says no role; {SAY_ON}")
+        raise one.wrong("name", f"it reads one label of appinfo, which says no role, and of several none; {SAY_ON}")
     on = _on(env, spec, reading)
     env.lose("this is how Litmus injects it", *_OF_RUNNERS)
     if name == "pod-delete":

@@ -155,6 +155,7 @@ def is_chaos_toolkit(found: Any) -> bool:
 def _read(objects: Sequence[Document], reading: Reading) -> tuple[list[str], list[str]]:
     """The names and kinds of the objects. All that is in a file begins at once."""
     names, whats, others = list[str](), list[str](), list[str]()
+    has_engine = any(one.text("kind") == "ChaosEngine" for one in objects)
     for one in sorted(objects, key=lambda one: one.text("kind") != "ChaosExperiment"):  # its engine needs it
         (group, _, version), kind = one.text("apiVersion").partition("/"), one.text("kind")
         if group in {CHAOS_MESH.group, LITMUS} and version != CHAOS_MESH.version:
@@ -163,11 +164,12 @@ def _read(objects: Sequence[Document], reading: Reading) -> tuple[list[str], lis
             from_chaos_mesh.read(kind, one, reading)
         elif group == LITMUS and kind == "ChaosEngine":
             from_litmus.read(one, reading)
+        elif group == LITMUS and kind == "ChaosExperiment" and has_engine:
+            from_litmus.defaults(one, reading)
+            continue
         elif group == LITMUS and kind == "ChaosSchedule":
             raise one.wrong("kind", "a ChaosSchedule repeats a ChaosEngine; import its spec.engineTemplateSpec as one")
         else:
-            if group == LITMUS and kind == "ChaosExperiment":
-                from_litmus.defaults(one, reading)
             hint = _HOLDERS.get((group, kind), "")
             others.append(f"kind: {kind or 'none'} of {group or 'no group'} is not an experiment{hint}")
             one.lose_all(others[-1])
@@ -178,6 +180,7 @@ def _read(objects: Sequence[Document], reading: Reading) -> tuple[list[str], lis
         one.lose("the cluster writes it", "status")
         for part in (metadata.part("annotations"), metadata):
             part.lose_rest("an experiment has no place in a cluster")
+    from_litmus.unused(reading)
     if not names:
         read = f"{CHAOS_MESH.group}, {LITMUS}, and experiments of Chaos Toolkit, which have a `method`"
         raise UnsupportedError(f"{'; '.join(dict.fromkeys(others)) or 'it has no objects'}; read are {read}")
