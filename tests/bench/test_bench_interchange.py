@@ -108,12 +108,23 @@ def renamed(documents, place):
 def unread(documents, options, result):
     """The places that nothing looked at."""
     silent = {place for place in places(documents) if read(renamed(documents, place), *options) == result}
-    said = " ".join(result[1])
+    lost = {key.rpartition(".")[2] for said in result[1] for key in re.split(r": | \(", said)[0].split(", ")}
     return [
         place
         for place in silent
-        if not any(place[:end] not in silent and str(place[end - 1]) in said for end in range(1, len(place)))
+        if not any(place[:end] not in silent and place[end - 1] in lost for end in range(1, len(place)))
     ]
+
+
+@pytest.mark.lie
+def test_a_key_that_nothing_reads_is_counted():
+    spec = {"spec": {"selector": {"pods": 1}, "device": "eth0"}}
+    result = ("text", ["spec.selector, mode: --on says consul:leader", "spec.device (eth0): one interface"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(
+            globals(), "read", lambda documents, *_: result if "selector" in documents.get("spec", {}) else "other"
+        )
+        assert sorted(unread(spec, (), result)) == [("spec", "device")]
 
 
 def reason(text):
