@@ -1,6 +1,6 @@
 """Does an alert fire in time, before users are hurt, and clear again; does it stay quiet otherwise?
 
-The alerts are those of a probe of the kind `alerts`. What its looks do not surely say makes these INVALID.
+The alerts are those of a probe of the kind `alerts`. An uncertain result of a look makes these hypotheses INVALID.
 """
 
 from collections.abc import Iterator
@@ -95,9 +95,9 @@ def alert_fires(
 def alert_stays_quiet(recording: Recording, *, alert: str, probe: str | None = None) -> Held:
     """An alert does not fire from the beginning of the method until the loads stop.
 
-    For a fault that looks alike, or for a run with a mark instead of faults. An alert that fired before makes this
-    INVALID. So does a look that failed, a time without looks, and an alert that is pending in the end: it may be about
-    to fire. `probe` names the probe of the kind `alerts`, if several watch this alert.
+    Use it for a fault that only looks similar, or for a run with a mark instead of faults. An alert that fired before
+    makes this INVALID. So does a look that failed, a time without looks, and an alert that is pending in the end: it
+    may be about to fire. `probe` names the probe of the kind `alerts`, if several watch this alert.
     """
     looks = alert_looks(recording, alert, probe)
     start_ns, end_ns = measure.method(recording)[0], measure.loads_end_ns(recording)

@@ -195,7 +195,7 @@ def _limit(found: Figure, text: str) -> float:
 def _more_rounds(interval: Interval, margin: float) -> int:
     """How many more rounds would make the interval short enough, with ratio and noise as measured; 0: too many.
 
-    All rounds are looked at once, at their end, so that the interval of more of them is a plain one.
+    The rounds are evaluated once, at the end, so no correction for repeated looks is needed.
     """
     away, limit = math.log(interval.ratio), math.log(margin)
     level, room = (ALARMS, abs(away)) if abs(away) >= limit else (1 - CONFIDENCE, limit - away)

@@ -240,7 +240,7 @@ def _same_term(recording: Recording, leader: str, start_ns: int, end_ns: int) ->
 
 
 def _watched_until(recording: Recording, window: FaultWindow) -> int:
-    """Until the next fault is applied, which may cause an election of its own, or the loads stop."""
+    """The span ends when the next fault is applied, which may itself cause an election, or when the loads stop."""
     own_ns = in_force(recording, window)[0]
     later = [in_force(recording, other)[0] for other in measure.faults(recording)]
     return min([start for start in later if start > own_ns], default=measure.loads_end_ns(recording))

@@ -1,4 +1,4 @@
-"""Did a countermeasure help? For incidents that are replayed step by step.
+"""Did a countermeasure help? For step-by-step replays of incidents.
 
 A load can stay sick although the measure helped. So the p50 after a step is compared with the limit, and with the
 p50 before it as a ratio. The ratio has a range, from the fastest to the slowest fifth of the operations judged on

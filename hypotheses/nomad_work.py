@@ -234,7 +234,7 @@ def nodes_reappear(
 
 
 def _fine(ready: Series, ineligible: Series) -> list[tuple[int, frozenset[str]]]:
-    """At each sample: the nodes that are ready and eligible. Both series come from the same look at the nodes."""
+    """The nodes that are ready and eligible, at each sample. Both series come from the same look at the nodes."""
     found = []
     for at in np.flatnonzero(ready.ok).tolist():
         out = int(np.searchsorted(ineligible.t_ns, ready.t_ns[at], side="right")) - 1

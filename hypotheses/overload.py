@@ -195,7 +195,9 @@ def starved_while_idle(
 
 
 def _back_to_normal_ns(recording: Recording) -> int:
-    """When the last profile was over and the last fault gone. Raises HypothesisInvalidError when one never was."""
+    """The time at which the last profile had ended and the last fault was gone. Raises HypothesisInvalidError when one
+    never was.
+    """
     begin_ns, _ = measure.method(recording)
     ends = [begin_ns]
     profiled = False

@@ -235,7 +235,7 @@ def _reported(recording: Recording, client: str) -> Operations:
 
 
 def _attempts(recording: Recording, client: str) -> list[Attempt]:
-    """All attempts; the fault of one that failed by itself is its status, or `no-reply`."""
+    """All attempts. If an attempt failed without an injected fault, its fault is its status, or `no-reply`."""
     return [_named(each) for each in from_operations(_load(recording, client + SUFFIX))]
 
 

@@ -162,7 +162,7 @@ def signal_recovers(
 def signal_shows(recording: Recording, *, condition: Condition, within: Duration, fault: str | None = None) -> Held:
     """A signal shows each fault: it satisfies its `condition` `within` that time after the fault began, and not before.
 
-    For an alert that has to fire, or a page that has to be down. `fault` names one fault, step or mark. A look that
+    Use it for an alert that must fire, or a page that must be down. `fault` names one fault, step or mark. A look that
     satisfied the condition in the steady state makes this INVALID, because an alert that fires already shows nothing.
     So does a failed look, unless a later look in time is proof enough. For a signal with hosts, one host suffices.
     """
@@ -219,7 +219,8 @@ def metrics_exist(
     """The series that dashboards and alerts need exist at every look: the metric contract.
 
     `probes` are of the kind `metrics`: one for Prometheus, or one for each agent's page, such as that of the old and of
-    the new version in a rollout. Each must find all its series. `fault`, `during` and `gap` are as in `signal_stays`.
+    the new version in a rollout. Each query must find all its series. `fault`, `during` and `gap` are as in
+    `signal_stays`.
     """
     looks = {}
     for probe in probes:
@@ -265,7 +266,9 @@ class _Seen:
     condition: Condition
 
     def look(self, at: int) -> tuple[str, str | None, int, int]:
-        """One look as a witness: from when it may have begun to shortly after its end."""
+        """The time span of one look that proves something: from its earliest possible start to shortly after
+        its end.
+        """
         signal, t_ns = f"{self.condition.source}.{self.condition.what}", int(self.t_ns[at])
         return signal, self.host or None, t_ns - int(self.look_s * SECOND), t_ns + int(_LOOK_S * SECOND)
 

@@ -96,7 +96,7 @@ class _Breach:
 
 
 def _breach(recording: Recording, load: str, span: _Span) -> _Breach | None:
-    """None for no breach. Raises HypothesisInvalidError if the load does not show it, or was in breach before."""
+    """None without a breach. Raises HypothesisInvalidError if the load does not show it, or was in breach before."""
     first_ns = span.start_ns - int(_BEFORE_S * SECOND)
     ops = settled(recording, recording.operations(load).between(first_ns, span.end_ns), grace_s=span.width_s)
     _covers(load, ops, span)
@@ -126,7 +126,7 @@ def _breach(recording: Recording, load: str, span: _Span) -> _Breach | None:
 
 
 def _waiting(recording: Recording, load: str, span: _Span, limit_s: float) -> _Breach | None:
-    """Like `_breach`, for a load whose operations are errors. Its samples prove that it was looking."""
+    """Like `_breach`, for a load whose operations are errors. The load's samples prove that it was measuring."""
     first_ns = span.start_ns - int(_BEFORE_S * SECOND)
     looked_ns = {span.end_ns}
     for signal in recording.signals:

@@ -87,7 +87,9 @@ def streaming_no_worse_than_long_poll(
 
 @dataclass(frozen=True)
 class _Step:
-    """One level in one arm. `kept`: it kept the SLO. `stood`: the share of streams or views that were open, if any."""
+    """One level in one arm. `kept`: whether the level kept the SLO. `stood`: the share of streams or views that were
+    open, if any.
+    """
 
     level: float
     p50_s: float
@@ -206,7 +208,7 @@ def _set(window: FaultWindow) -> dict[str, Any]:
 
 
 def _ends_ns(recording: Recording, window: FaultWindow) -> int:
-    """When its revert began. The revert restarts the agent, some time before `reverted`."""
+    """The time at which the revert began. The revert restarts the agent, some time before `reverted`."""
     lengths = [
         step.for_
         for step in recording.experiment.faults
@@ -346,7 +348,7 @@ def _sightings(recording: Recording, load: str) -> dict[str, list[tuple[int, str
 
 
 def _seen_for_good(sightings: list[tuple[int, str]], final: str) -> float:
-    """When the watcher saw the final state and no other one afterwards; infinity for never."""
+    """The time from which the watcher saw only the final state; infinity if never."""
     seen: float = float("inf")
     for t_ns, state in sightings:
         if state != final:
@@ -357,7 +359,7 @@ def _seen_for_good(sightings: list[tuple[int, str]], final: str) -> float:
 
 
 def _last_changes(recording: Recording, writes: str | None) -> dict[str, int]:
-    """When the last change that may have been applied ended, by key; under "" for the whole load."""
+    """The end time of the last change that may have been applied, by key; "" stands for the whole load."""
     if writes is None:
         return {}
     ops = recording.operations(writes)

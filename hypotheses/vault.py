@@ -97,9 +97,9 @@ def vault_green_but_sick(
     """Vault's users suffer while every check of it is green: one active server, and none sealed.
 
     It holds if, while a fault is in force, the p50 of the load over 1 s is over `p50_below` for `at_least` in a row,
-    and all that time one server reports to be active, and each reports to be unsealed. It is broken if a check
-    turned red, or if the load never got slow; the text says which. It describes a trap: Vault's storage may be too
-    slow, and no health check of Vault's measures it.
+    and all that time one server reports to be active, and each reports to be unsealed. It is broken if a check turned
+    red, or if the load never got slow; the text says which. It describes a trap: Vault's storage may be too slow, and
+    Vault's health checks do not measure that.
     """
     longest_s, span, worst_s, reds = 0.0, "", 0.0, set[str]()
     for window in measure.windows(recording, fault):

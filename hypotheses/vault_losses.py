@@ -27,7 +27,7 @@ def no_secret_lost(
     snapshot: str | None = None,
     rolled_back_at_least: AtLeast = 0,
 ) -> Held:
-    """Each secret whose write Vault acknowledged is readable after, and its storage lists it.
+    """Each secret whose write Vault acknowledged is readable afterwards, and Vault's storage lists it.
 
     Losses, phantoms and checkable writes are defined as for `no_acknowledged_write_lost`. Vault's active server
     keeps secrets in memory, and still answers from there when its storage lost them. So the load of `vault.kv.write`
@@ -105,11 +105,11 @@ def no_lease_lost(
     snapshot: str | None = None,
     rolled_back_at_least: AtLeast = 0,
 ) -> Held:
-    """Each lease that Vault granted, and whose time has not run out, exists after; each revoked one stays revoked.
+    """Each lease that Vault granted, and whose time has not run out, exists afterwards; each revoked one stays revoked.
 
-    The load is one of `vault.token.churn`: each token is a lease, with the time that Vault granted. At the end it
-    looks each one up, and makes the storage list them, because Vault looks up in memory. A token that Vault does not
-    know, or does not list, although its time had not run out after the look-ups, is lost: it expired early, or was
+    The load is one of `vault.token.churn`: each token is a lease, with the time that Vault granted. At the end the load
+    looks each lease up, and also lists the storage, because Vault answers lookups from memory. A token that Vault does
+    not know, or does not list, although its time had not run out after the look-ups, is lost: it expired early, or was
     forgotten. A revoked token that is valid is worse than a lost one, and breaks it too.
 
     The verdict says how many leases could be checked: in total, and of those granted while a fault was in force. For
@@ -222,7 +222,7 @@ def _hold(load: str, covered: Coverage, unread: int) -> None:
 
 
 def _undone(recording: Recording, ops: Operations, snapshot: str | None) -> Bools:
-    """Which acknowledged operations a restore may have undone."""
+    """The acknowledged operations that a restore may have undone."""
     if snapshot is None:
         return np.zeros(len(ops), np.bool_)
     reset: Reset = find_reset(recording, snapshot)

@@ -1,1 +1,3 @@
-"""How a run looks while it goes on, and judged: terminal, HTML, Markdown. `core/judging/` says what it means."""
+"""Shows a run in progress and after its verdict: on a terminal, in HTML and in Markdown. `core/judging/` says what it
+means.
+"""

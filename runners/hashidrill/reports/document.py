@@ -2,8 +2,8 @@
 
 HTML that cannot be injected into: whatever is not `Html` is text, and is escaped.
 
-Their texts come from people, files and clusters that were broken on purpose: both renderers escape all of them. What is
-empty (a text, a list, a table, a section) is left out.
+The texts come from people, files and clusters that were broken on purpose, so both renderers escape all of them. Empty
+parts (a text, a list, a table, a section) are left out.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ Part = str | tuple[Cell, ...] | Bullets | Table | Folded
 
 @dataclass(frozen=True)
 class Section:
-    """Its parts follow one another below the title."""
+    """The section's parts follow one another below the title."""
 
     title: str
     parts: Sequence[Part]

@@ -23,7 +23,8 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class LoadFigures:
-    """One load in one part of the run. Times are seconds, `errors` a share; NaN where there were no operations.
+    """One load's figures in one part of the run. Times are seconds, `errors` a share; NaN where there were no
+    operations.
 
     Operations are counted where they were due (intended start), so a stall belongs to the part it began in.
     """
@@ -98,7 +99,8 @@ def merged(spans: Sequence[Span]) -> list[Span]:
 
 
 class Served(NamedTuple):
-    """How long a client agent asked one server. `connected`: all servers that it held connections to meanwhile.
+    """The time during which a client agent used one server. `connected`: all servers that it held connections to
+    meanwhile.
 
     Empty without a connection; `server` is None, and `connected` unknown, while it could not be seen.
     """
@@ -190,7 +192,7 @@ def experiment_title(recording: Recording) -> str:
 
 
 def how_it_ended(recording: Recording) -> str:
-    """One sentence on the run's outcome, empty for a run that went to its end."""
+    """One sentence on how the run ended; empty for a complete run."""
     if recording.outcome == "complete":
         return ""
     sentence = _OUTCOMES.get(recording.outcome, f"The run ended early: {recording.outcome}.")

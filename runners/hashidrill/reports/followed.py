@@ -77,7 +77,7 @@ def followed_steps(recording: Recording) -> list[FollowedStep]:
 
 
 def step_of(t_ns: int, data: Mapping[str, Any], pager_ns: int | None = None) -> FollowedStep | None:
-    """What one event says; None if another one says it."""
+    """The text of one event; None if another event has the same text."""
     what = str(data.get("what") or "")
     if not what or what in _UNSAID or (what == "observed" and data.get("value") is not None):
         return None

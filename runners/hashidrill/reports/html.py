@@ -367,7 +367,7 @@ def attached_to(recording: Recording) -> str:
 
 
 def attached_datacenter(recording: Recording) -> Html | None:
-    """Its section of the report; None for a run in a local datacenter."""
+    """The report's section about the existing datacenter; None for a run in a local one."""
     said = _mapping(recording.run.get("attached"))
     if not said:
         return None
@@ -426,7 +426,7 @@ def page(title: str, content: Sequence[Html], timeline_data: Any = None) -> Html
 
 
 def named_in(verdict: RunVerdict) -> set[str]:
-    """What the expectations read: values of their parameters, some of which are names of loads and signals."""
+    """The values of the expectations' parameters; some of them name loads and signals."""
     return {value for each in verdict.judgements for value in re.findall(r"=([\w.-]+)", each.title)}
 
 
@@ -447,7 +447,7 @@ def _sections(recording: Recording, verdict: RunVerdict) -> list[Html]:
 
 
 def _timeline_script() -> str:
-    """One script of the two files: a page that is one file cannot import a module."""
+    """Joins the two files into one script: a self-contained page cannot import a module."""
     charts = _asset("charts.js").replace("\nexport const ", "\nconst ")
     return f'"use strict";\n(() => {{\n{charts}{_asset("report.js")}}})();\n'
 

@@ -136,7 +136,7 @@ def _broke(recording: Recording) -> str:
 
 
 def _asked(recording: Recording, fault: FaultWindow, span: _Span) -> str:
-    """Whether it led and which client agents asked it when the fault began; or that it had to do with no user."""
+    """Says whether the server led and which client agents used it when the fault began, or that it served no user."""
     leads = _leader(recording, span[0]) == fault.host
     clients = served_by(recording, fault.agent)
     during = [
@@ -178,7 +178,7 @@ def _moved(recording: Recording) -> str:
 
 
 def _users(recording: Recording) -> str:
-    """When each load noticed, for how long, and how bad it was; those that noticed nothing in one clause."""
+    """When, for how long and how badly the fault affected each load; the unaffected loads are listed in one clause."""
     spans, said, calm = _spans(recording), [], []
     for load in recording.loads:
         operations = operations_of(recording, load)
@@ -487,7 +487,7 @@ def _to_edit(recording: Recording) -> str:
 
 
 def _harder(experiment: Experiment | None, where: str) -> tuple[str, str] | None:
-    """One value of the experiment, made twice as bad: that of a fault which has one, else the rate of a load."""
+    """Makes one value of the experiment twice as bad: a parameter of a fault if it has one, else the rate of a load."""
     if experiment is None:
         return None
     for number, step in enumerate(experiment.method):

@@ -1,6 +1,6 @@
 """Numbers and names as a person reads them: `3.0 s`, `16 ms`, `1.2 GB`; never a raw float, never a control character.
 
-What was not measured (NaN, None) is printed as a dash.
+Values that were not measured (NaN, None) are printed as a dash.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def plain_line(line: str) -> str:
 
 
 def is_laid_out(line: str) -> bool:
-    """Whether spaces in it are there to align it with other lines: a row of a table."""
+    """Whether the line is a table row, aligned by spaces."""
     return re.search(r"\S {2,}\S", line) is not None
 
 
@@ -209,7 +209,7 @@ def _level(value: float, top: float, levels: int) -> int:
 def for_encoding(text: str, encoding: str) -> str:
     r"""`text` as a terminal of that encoding can show it: unchanged where it can, in plain ASCII where it cannot.
 
-    What is no text in any encoding, as in a file name that is not UTF-8, is shown as `\udcff`.
+    Bytes that are not text, as in a file name that is not UTF-8, are shown as `\udcff`.
     """
     try:
         text.encode(encoding)

@@ -51,7 +51,7 @@ _OF_HOSTS = (
 
 
 def panels() -> list[Panel]:
-    """How signals are drawn, in this order: those of the services, then those of any host and of the generator."""
+    """The drawing of signals, in this order: the services' signals, then those of hosts and of the generator."""
     return [*(panel for product in registry.services_with(Drawn) for panel in product.panels), *_OF_HOSTS]
 
 
@@ -94,7 +94,7 @@ def _choose(payload: dict[str, Any], reads: Collection[str]) -> None:
 
 
 def _moved(panel: dict[str, Any], spans: Sequence[Sequence[float]]) -> float:
-    """How far its curves went under the faults from where they were before, in powers of ten beyond their own noise."""
+    """How far the faults moved the panel's curves, in powers of ten beyond their noise before the faults."""
     begin = min((span[0] for span in spans), default=0.0)
     furthest = 0.0
     for one in panel["series"]:
@@ -133,7 +133,7 @@ def _timeline(recording: Recording, domain: tuple[float, float], points: int) ->
 
 
 def _domain(recording: Recording) -> tuple[float, float]:
-    """From the beginning of the steady state to the end of the traffic, or of the last fault where that is later."""
+    """The time from the start of the steady state to the end of the traffic or, if later, of the last fault."""
     start = recording.phases.get("steady", (0, 0))[0] / 1e9
     end_ns = run_end_ns(recording)
     stop_ns = recording.phases.get("quiesce", (end_ns, end_ns))[0]
@@ -190,7 +190,7 @@ def _requests(recording: Recording) -> dict[str, tuple[float, float]]:
 
 
 def _lanes(recording: Recording) -> list[dict[str, Any]]:
-    """What is a state and not a number: the marks, who leads, and whether a product itself says that all is well."""
+    """Lanes for states that are not numbers: the marks, the leader, and the products' own health."""
     drawn = _mark_lanes(recording)
     if spans := step_lane(followed_steps(recording)):
         drawn.append({"title": "runbook", "segments": spans[:MOST_MARKS]})
@@ -202,7 +202,7 @@ def _lanes(recording: Recording) -> list[dict[str, Any]]:
 
 
 def _asked_lanes(recording: Recording) -> list[dict[str, Any]]:
-    """Which server each client agent asks; of many agents, those that changed it most often."""
+    """The server that each client agent uses; if there are many agents, those that changed servers most often."""
     every = [each for product in asks() for each in served_by(recording, product).items()]
     every.sort(key=lambda each: -len(each[1]))
     lanes: list[dict[str, Any]] = []

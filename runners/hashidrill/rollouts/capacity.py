@@ -66,7 +66,7 @@ class Value:
         return cls(float(match["number"]), match["unit"], isinstance(text, int) or not match["unit"])
 
     def at(self, number: float) -> Value:
-        """Another number of the same unit, with no more digits than mean something."""
+        """A number of the same unit, with only the significant digits."""
         rounded = round(number) if self.whole else float(f"{number:.{_DIGITS}g}")
         return Value(max(1.0, rounded) if self.whole else rounded, self.unit, self.whole)
 
@@ -125,7 +125,7 @@ class Search:
         return max((Outcome.BROKEN, Outcome.GENERATOR, Outcome.HELD), key=lambda outcome: counts[outcome])
 
     def counts(self, value: Value) -> Counter[Outcome]:
-        """How often each outcome came of a value, without the runs that say nothing."""
+        """The count of each outcome for a value, without runs that gave no result."""
         return Counter(p.outcome for p in self.probes if p.value == value and p.outcome is not Outcome.INVALID)
 
     def split(self, value: Value) -> bool:
@@ -167,7 +167,7 @@ def search(
 
 
 def _again(found: Search) -> Value | None:
-    """The value of a run that said nothing, once more; after the second time the search is stuck."""
+    """Repeats the value of a run without a result; after the second time the search is stuck."""
     if not found.probes or found.probes[-1].outcome is not Outcome.INVALID:
         return None
     last = found.probes[-1]
@@ -300,8 +300,8 @@ def probe_of(
 def judged(recording: Recording, until: Sequence[Condition]) -> tuple[Outcome, str]:
     """Whether all conditions held from the steady state to the end of the method, and what was measured.
 
-    They are judged as if the experiment expected them. A run that is INVALID for `hashidrill check` gives no bound
-    here, with two exceptions: a run in which the generator was the bottleneck, and a run that was sick before its
+    The conditions are judged as if the experiment expected them. A run that is INVALID for `hashidrill check` gives no
+    bound here, with two exceptions: a run in which the generator was the bottleneck, and a run that was sick before its
     method or until a guardrail tripped.
     """
     validity = Validity.of(recording)

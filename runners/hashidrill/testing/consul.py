@@ -36,7 +36,7 @@ _MOST_OPERATIONS = 64
 
 
 class Machine(Protocol):
-    """What this API looks at of the host that an agent runs on: FakeHost has it."""
+    """The part of an agent's host that this API reads; FakeHost provides it."""
 
     name: str
     address: str

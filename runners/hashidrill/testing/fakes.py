@@ -1,7 +1,7 @@
 """A datacenter in memory, for tests of faults: its hosts react to faults, and its canaries see the effects.
 
-It is not a mock: nothing is recorded and compared. A rule that is set makes the canary slow, a stopped process does not
-answer, a dropped packet is lost, so a fault that does the wrong thing is seen by its own observer.
+The fake is not a mock: it does not record calls to compare them. A rule that is set makes the canary slow, a stopped
+process does not answer, a dropped packet is lost, so a fault that does the wrong thing is seen by its own observer.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Noise:
 
     @property
     def slowest_s(self) -> float:
-        """What one in some 100,000 operations of disk or link takes."""
+        """The duration of about one in 100,000 operations of a disk or link."""
         return float(max(self.disk_s, self.link_s) * math.exp(4.5 * self.spread))
 
     def _varied(self, dice: np.random.Generator, typical: float, times: int) -> Times:
@@ -95,14 +95,14 @@ class FakeRules:
         return port
 
     def packets(self, table: str) -> Mapping[str, int]:
-        """How many each of its counters, by the comment of the rule, has counted."""
+        """The value of each counter, by the rule's comment."""
         return {rule.comment: self._counted[table, rule.comment] for rule in self.redirects(table) if rule.comment}
 
     def redirects(self, table: str) -> list[Redirect]:
         return [rule for rule in self.tables.get(table, []) if isinstance(rule, Redirect)]
 
     def blocks(self) -> Iterator[tuple[str, Block]]:
-        """What packets have to pass, of all tables, each with its table."""
+        """The rules of all tables that packets have to pass, each with its table."""
         return ((name, rule) for name, rules in self.tables.items() for rule in rules if isinstance(rule, Block))
 
     def resets(self, address: str, port: int, first_byte: int) -> bool:
@@ -152,7 +152,7 @@ def pass_through(
 
 
 def _slices(size: int, average: int) -> int:
-    """It cuts in halves until these are small enough."""
+    """Halves the range until the parts are small enough."""
     return 1 if size <= average else _slices(size // 2, average) + _slices(size - size // 2, average)
 
 
@@ -353,7 +353,7 @@ class FakeHost(Capable):
         return self._operate("read", size_bytes)[0]
 
     async def canary_disk(self, operation: str, size_bytes: int, trials: int, within_s: float) -> Sequence[Timing]:
-        """At once: they queue for a bandwidth, and for nothing else."""
+        """The exchanges run at once: they only queue for a limited bandwidth."""
         fits = min(trials, int(within_s * 256 / self.world.noise.disk_s))
         return self._operate(operation, size_bytes, fits)
 
@@ -518,7 +518,7 @@ class FakeDatacenter:
         return port if there is None else there.rules.redirect(host.address, port, connections)
 
     def rules_between(self, host: FakeHost, address: str, port: int | None) -> list[Block]:
-        """What a round trip from `host` to `address` has to pass: both hosts' rules, both ways."""
+        """The rules that a round trip from `host` to `address` passes: those of both hosts, in both directions."""
         other = next((peer for peer in self.hosts.values() if peer.address == address), None)
         met = [rule for _, rule in host.rules.blocks() if address in rule.addresses and not rule.port]
         if other is not None:

@@ -18,7 +18,7 @@ from hashidrill.core.util.wait import wait_until
 
 @dataclass(frozen=True)
 class FaultReport:
-    """What was asked and measured: the proof that it was in force, and the proof that it was gone."""
+    """The two proofs: that the fault was in force, and that it was gone."""
 
     present: Evidence
     gone: Evidence
@@ -34,10 +34,9 @@ async def check_fault(
 ) -> FaultReport:
     """Put `fault` on `target` and take it away, clause by clause.
 
-    `target` may be a function: a fault that ends the agent changes its process. `has_effect=False` is for `noop`, whose
-    effect cannot be told from its absence; `momentary=True` for a fault that is over by itself, like a restart.
-    `recreate=False` skips rebuilding the fault by its kind's name, for a fault
-    that is not registered. Raises AssertionError.
+    `target` may be a function: a fault that ends the agent changes its process. `has_effect=False` is for `noop`, which
+    has no effect to observe; `momentary=True` for a fault that is over by itself, like a restart. `recreate=False`
+    skips rebuilding the fault by its kind's name, for a fault that is not registered. Raises AssertionError.
     """
     aim = target if callable(target) else lambda: target
     fault_id = f"check-{fault.kind}"

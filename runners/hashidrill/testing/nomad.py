@@ -42,7 +42,7 @@ _ENDS = ("SIGKILL", "SIGTERM", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGHU
 
 
 class FakeWork:
-    """What the servers know of work, and the processes that there are. `nodes` are the names and ids of the clients."""
+    """The work that the servers know, and the processes that run. `nodes` are the names and ids of the clients."""
 
     def __init__(self, nodes: Mapping[str, str]) -> None:
         self.nodes = dict(nodes)

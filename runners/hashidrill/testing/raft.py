@@ -34,7 +34,7 @@ def bolt_file(path: Path, free: Iterable[int] = (), *, transaction: int = 10, pa
 
 
 def commit(path: Path, meta: Meta) -> None:
-    """What a transaction leaves behind: the other meta page, with the next number."""
+    """Writes the result of a transaction: the other meta page, with the next number."""
     with path.open("r+b") as file:
         file.seek(meta.transaction % 2 * meta.page_size)
         file.write(meta.packed())

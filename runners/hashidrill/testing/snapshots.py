@@ -83,7 +83,7 @@ class FakeKv:
         self.on_commit: list[Callable[[], None]] = []
 
     def answer(self, method: str, path: str, params: Mapping[str, str], body: bytes) -> ApiAnswer | None:
-        """What an agent answers to a request for a key or for a snapshot; None for any other."""
+        """The agent's answer to a request for a key or for a snapshot; None for any other request."""
         if path == _SNAPSHOT:
             return self._snapshot(method, body)
         if not path.startswith(_KV):

@@ -219,7 +219,7 @@ class FakeVault:
         return self._seal_status(host)
 
     def _read(self, method: str, path: str) -> Answered | None:
-        """What root asks and does not change, and policies."""
+        """The read-only requests of root, and policies."""
         if path.startswith(_POLICIES):
             return self._policy(method, path.removeprefix(_POLICIES).removeprefix("/"))
         if path == "sys/config/state/sanitized":

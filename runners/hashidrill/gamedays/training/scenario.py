@@ -233,7 +233,7 @@ def _check_chosen(document: Document, scenario: Scenario) -> None:
 
 
 def _is_played(loc: Loc) -> bool:
-    """Whether it is part of the played experiment; the rest is text for people."""
+    """Whether the field belongs to the played experiment; other fields are text for people."""
     return loc[0] in {"datacenter", "load", "clients", "steady_state", "before", "herrings"} or (
         len(loc) > 2 and loc[0] == "truths" and loc[2] in {"method", "repaired", "kept"}
     )

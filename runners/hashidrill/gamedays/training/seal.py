@@ -50,7 +50,7 @@ def seal(folder: Path) -> None:
 
 
 class Key:
-    """Opens the messages of a `Sealer`. It exists only in the memory of the process that made it."""
+    """Opens the messages of a `Sealer`. The token exists only in the memory of the process that made it."""
 
     def __init__(self) -> None:
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey  # noqa: PLC0415 - see `sealed`

@@ -32,7 +32,7 @@ _HELD = (EXPERIMENT_NAME, RESOLVED_NAME, HYPOTHESES_NAME, RUN_NAME)
 
 
 class SealedJournal(Journal):
-    """Each of its lines is a message."""
+    """Each line of the terminal is a message."""
 
     def __init__(self, *arguments: Any, sealer: Sealer, **more: Any) -> None:
         super().__init__(*arguments, **more)
@@ -64,7 +64,7 @@ class SealedWriter(RecordingWriter):
 
 @dataclass
 class SealedRecording:
-    """One recording in the keeper's hands. `hold` it before the engine starts, `open` it once that has ended."""
+    """One recording that the keeper owns. `hold` it before the engine starts, `open` it once that has ended."""
 
     path: Path
     key: Key

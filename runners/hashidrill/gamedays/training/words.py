@@ -358,7 +358,7 @@ def _parts(token: str) -> list[str]:
 
 
 def _read(text: str) -> _Text:
-    """Lower case; with "its fsync takes 600 ms" in mind, amounts are kept in seconds."""
+    """The words in lower case; amounts are converted to seconds, for texts like "its fsync takes 600 ms"."""
     text = text.lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
     text = re.sub(r"\b(?:core|memory|heap) (?:dump|file)", "dump", text).replace("full of", "with much")
     for pattern, word in _HEDGES:

@@ -1,4 +1,5 @@
-"""What people predict on pages of their own: secret until all answers are shown, on disk before it is acknowledged.
+"""People's predictions on their own pages: secret until all answers are shown, and on disk before they are
+acknowledged.
 
 No document of a page holds an answer before `reveal`, the lead's neither: a page cannot show what it was never sent.
 """
@@ -40,8 +41,8 @@ class Ballot:
     """The questions of one run, and what people answer to them. Thread-safe.
 
     `read` turns a text into an answer, or raises ValueError; `words` turns it back. `keep` writes a person's answers to
-    disk, and raises HashidrillError if that fails; it is told whether they came late. `changed` is called with the
-    person after each answer.
+    disk, and raises HashidrillError if that fails; its last argument says whether the answers came late. `changed` is
+    called with the person after each answer.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class Ballot:
         return None if given is None else {key: self._words(key, value) for key, value in given.items()}
 
     def reveal(self) -> Mapping[str, Given]:
-        """Ends the secret, and returns what was given until now. What comes later is late."""
+        """Ends the secret, and returns what was given until now. Later answers count as late."""
         with self._lock:
             self.state = "revealed"
             self.on_time = {key: self.given[key] for key in self.people if key in self.given}

@@ -1,7 +1,7 @@
 """A JSON document that grows, and the changes that lead to it: every browser holds a copy of the document.
 
-A reader is a number: the last message it has. It gets the messages after that one; or, if they are no longer kept,
-the whole document. So no reader has a queue, and a slow one costs no memory.
+A reader is a number: the last message it has. The page gets the messages after that one, or the whole document if those
+messages are no longer kept. So no reader has a queue, and a slow one costs no memory.
 """
 
 from __future__ import annotations

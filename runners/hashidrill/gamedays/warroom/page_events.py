@@ -85,7 +85,7 @@ class Answered(_ForAll):
 
 @dataclass(frozen=True, kw_only=True)
 class Ballots(_ForAll):
-    """What people are asked on their own pages, and who has answered: never what."""
+    """The questions on people's own pages, and who has answered, but never an answer."""
 
     event: str = "room.ballots"
     run: int
@@ -109,7 +109,9 @@ class Predicted(_ForAll):
 
 @dataclass(frozen=True, kw_only=True)
 class Happened(_ForAll):
-    """What the recording says about what was predicted: key of the question, and what was measured."""
+    """The measured answers to the predicted questions, from the recording: the key of the question, and the measured
+    value.
+    """
 
     event: str = "room.happened"
     run: int
@@ -135,7 +137,7 @@ class Stopping(_ForAll):
 
 @dataclass(frozen=True, kw_only=True)
 class Over(_ForAll):
-    """Nothing comes after this: the server ends."""
+    """The last event: the server ends."""
 
     event: str = "room.over"
     text: str = ""

@@ -1,7 +1,7 @@
-"""What one audience sees of a war room, kept as one document: events change it, browsers hold a copy.
+"""One audience's view of a war room, as one document: events change it, and browsers hold a copy.
 
-It is told only what its audience may see (`hashidrill.core.protocols.events.seen_by`), so there is nothing in it to
-hide. All of it is bounded: what a run can have any number of is cut, and the document says how much was.
+It receives only events that its audience may see (`hashidrill.core.protocols.events.seen_by`), so it holds nothing to
+hide. The document's size is bounded: long lists are cut, and the document says how many entries are missing.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ Choices = Sequence[tuple[str, str]]
 
 
 def interrupt() -> None:
-    """What Ctrl-C does: SIGINT in the main thread, which then sees it even while it waits for a line.
+    """Acts like Ctrl-C: sends SIGINT to the main thread, which notices it even while it waits for a line.
 
     SIGTERM where SIGINT is ignored, as in a script's `&`: during a run, both revert and end it.
     """
@@ -174,7 +174,7 @@ class Room:
         self.on_change()
 
     def take_notes(self) -> list[str]:
-        """What was written on pages since the last time, for the notes of a run."""
+        """The notes written on pages since the last call, for the notes of a run."""
         with self._lock:
             taken, self._notes = self._notes, []
         return taken
@@ -182,7 +182,7 @@ class Room:
     # pages
 
     def since(self, audience: Audience, number: int | None) -> Batch | None:
-        """What a page lacks that has everything up to that message."""
+        """The updates for a page that has all messages up to that one."""
         with self._lock:
             return self._pictures[audience].document.since(number)
 

@@ -140,7 +140,7 @@ INTRODUCES_WITHIN_S = 5.0
 
 
 class Crowd:
-    """The connections of one server, the oldest first. All of it is called in the loop's thread."""
+    """The connections of one server, the oldest first. All methods are called in the event loop's thread."""
 
     def __init__(self) -> None:
         self._strangers: dict[Any, asyncio.Transport] = {}
@@ -154,7 +154,7 @@ class Crowd:
             leaves.pop(next(iter(leaves))).abort()
 
     def introduces(self, who: Any, visitor: Visitor | None) -> None:
-        """What the token of a request on that connection shows: None for no token of this server."""
+        """The visitor whose token the request on that connection carries; None if the token is not of this server."""
         if visitor is None:
             return
         transport = self._strangers.pop(who, None) or self._watching.pop(who, None)
@@ -162,7 +162,7 @@ class Crowd:
             self._watching[who] = transport
 
     def waited(self, who: Any, transport: asyncio.Transport) -> None:
-        """Its time to introduce itself is over."""
+        """The time for the connection's first request is over."""
         if self._strangers.get(who) is transport:
             transport.abort()
 
@@ -172,7 +172,7 @@ class Crowd:
                 del some[who]
 
     def protocol(self) -> type[H11Protocol]:
-        """For uvicorn: its own, which tells of each connection."""
+        """A protocol class for uvicorn that reports each connection."""
         crowd = self
 
         class Visited(H11Protocol):
@@ -286,7 +286,7 @@ class Pages:
         return do
 
     async def _mine(self, request: Request) -> Response:
-        """What only this person may read: their name, and what they answered."""
+        """The part that only this person may read: their name and their answers."""
         who, ballot = self._who(request), self._room.ballot
         if who is None:
             return _unknown()
@@ -353,7 +353,9 @@ class Pages:
     # the stream
 
     async def batches(self, who: Visitor, number: int | None) -> Any:
-        """What a page lacks, as it comes; None for a beat. Ends after the room is over and all of it was taken."""
+        """Yields the updates for a page as they arrive, and None as a heartbeat. Ends after the room is over and all of
+        it was taken.
+        """
         while True:
             change, over = (
                 self._change,
@@ -373,7 +375,7 @@ class Pages:
 
 
 class _Stream(Response):
-    """One browser. It is asked for no acknowledgement: what it did not get, it asks for when it comes back."""
+    """One browser. The page does not acknowledge messages: after a lost connection it requests the missing ones."""
 
     def __init__(self, pages: Pages, who: Visitor, number: int | None) -> None:
         super().__init__()
@@ -423,7 +425,7 @@ def _number(request: Request) -> int | None:
 
 
 async def _body(request: Request) -> dict[str, Any] | Response:
-    """What the page sent, or why it is not read."""
+    """The request's content, or the reason to refuse it."""
     text, length = b"", 0
     async for part in request.stream():  # to its end: a browser that is cut off reads no answer
         length += len(part)

@@ -86,7 +86,7 @@ def preload() -> None:
 def build(hosts: Mapping[str, int]) -> None:
     """Makes the bridge, and for each host (name -> pid of its hostd) an `eth0` in its namespace.
 
-    All of it ends with the sandbox. Raises DatacenterError.
+    All processes end with the sandbox. Raises DatacenterError.
     """
     from pyroute2 import IPRoute  # noqa: PLC0415 - it takes 0.4 s, which `preload` spends while the hosts start
 

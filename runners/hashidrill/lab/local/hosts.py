@@ -38,7 +38,9 @@ from hashidrill.lab.sandbox import cgroups, connections, nf_tables
 
 
 async def ask(socket_path: Path, request: Mapping[str, Any], *, within_s: float = ANSWERS_WITHIN_S) -> dict[str, Any]:
-    """One request to hostd, a canary or diskd. Raises FaultError with the answer's error, or without an answer."""
+    """Sends one request to hostd, a canary or diskd. Raises FaultError with the answer's error, or without an
+    answer.
+    """
     try:
         with anyio.fail_after(within_s):
             async with await anyio.connect_unix(str(socket_path)) as stream:

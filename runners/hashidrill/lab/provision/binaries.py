@@ -58,7 +58,7 @@ class Binary:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One way that was tried, and why it failed."""
+    """One attempted way, and why it failed."""
 
     way: str
     reason: str
@@ -118,7 +118,7 @@ def locate(name: str, version: str, *, explicit: str | None = None) -> Binary | 
 
 
 def must_be_built(name: str, version: str) -> bool:
-    """Whether it is not on this machine and cannot be downloaded. Checks the download, which takes seconds."""
+    """Whether the binary is neither on this machine nor downloadable. Checks the download, which takes seconds."""
     product = product_named(name)
     try:
         return locate(name, version) is None and binaries_archive.why_not(product, version) is not None

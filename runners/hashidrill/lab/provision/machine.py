@@ -131,7 +131,7 @@ def namespaces(own: Mapping[str, str], *, root: bool) -> Capability:
 
 
 def user_namespaces(user: Mapping[str, str], *, root: bool) -> Capability:
-    """What ordinary users need for runs of their own."""
+    """What unprivileged users need for their runs."""
     ok, reason = _came_of(user, "namespaces")
     cost = "ordinary users have no local runs (root has)" if root else "no local runs"
     return Capability("user namespaces", ok, "tried" if ok else reason, cost, namespace_fix(root=False))
@@ -337,7 +337,7 @@ def nomad_drivers() -> Capability:
 
 
 def tools_of_tests(tests: Path = Path(__file__).parents[4] / "tests") -> list[Capability]:
-    """In a checkout: which of its tests lack a tool."""
+    """In a checkout: the tests that lack a tool."""
     if not (tests / "conftest.py").is_file():
         return []
     missing = [name for name, (commands, _) in TEST_TOOLS.items() if not any(map(tool, commands))]

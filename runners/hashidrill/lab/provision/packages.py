@@ -150,7 +150,7 @@ def _with_purposes(asked: Sequence[Package]) -> str:
 
 
 def in_ci() -> bool:
-    """Whether CI=true is set, as CI systems do: their machines are thrown away."""
+    """Whether CI=true is set, as on CI systems, whose machines are discarded after use."""
     return os.environ.get("CI", "").lower() in {"true", "1"}
 
 

@@ -1,4 +1,4 @@
-"""The common part of each engine's process: it ends when it is told to, reports its events, and exits with a code."""
+"""The common part of each engine process: it ends on request, reports its events, and exits with a code."""
 
 from __future__ import annotations
 

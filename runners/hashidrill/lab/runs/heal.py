@@ -73,7 +73,7 @@ it.
 
 
 def _untold(_verb: str, _undo: Mapping[str, Any]) -> None:
-    """For a run in a sandbox: its recording has everything."""
+    """A run in a sandbox needs nothing more: its recording holds everything."""
 
 
 def entries_of(run: Path) -> list[Entry]:
@@ -277,7 +277,7 @@ def _remove_cgroup(group: Path) -> list[Path]:
 
 
 def _held(root: Path) -> bool:
-    """Whether a runner holds it, even one in another container, whose processes are not visible here."""
+    """Whether a runner holds the run's lock, even in another container, whose processes are not visible here."""
     try:
         fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:

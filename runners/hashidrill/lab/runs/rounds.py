@@ -50,7 +50,7 @@ Stopped = Literal["enough", "rounds", "budget", "spoilt", "interrupted", "stuck"
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two: its name, and the experiment as it runs there."""
+    """One of the two sides: its name, and the experiment that runs there."""
 
     name: str
     resolved: ResolvedExperiment
@@ -82,7 +82,7 @@ class Series:
         return last.recording if last and last.invalid and Recording(last.recording).outcome == REVERT else None
 
     def why(self) -> str:
-        """For a person: how it ended, and what was left out."""
+        """A sentence for people: how the series ended, and what was left out."""
         count, total = len(self.rounds), len(self.played)
         rounds = f"{count} round{'' if count == 1 else 's'}"
         text = {

@@ -1,6 +1,6 @@
 """CPU and memory limits by cgroup, v2 or v1, if this user may have them. Groups are named after the run.
 
-In v2 a group has such limits only if the root of all groups hands the controller down. Turning that on changes the
+With cgroups v2, a group has such limits only if the root group delegates the controller. Turning that on changes the
 machine beyond hashidrill's groups, so the root is marked (an extended attribute, which ends with the boot as the
 setting does), and the last run to end turns it off again.
 """
@@ -65,7 +65,7 @@ class Group:
         return True
 
     def memory_refusals(self) -> int:
-        """How often its processes met the limit, by the kernel's count. Raises OSError."""
+        """The kernel's count of how often the group's processes reached the limit. Raises OSError."""
         if self.version == 1:
             return int((self.path / "memory.failcnt").read_text())
         words = (self.path / "memory.events").read_text().split()
@@ -78,7 +78,7 @@ class Group:
 
 
 def _parents(controller: Controller) -> list[tuple[Path, int]]:
-    """Where a group could be made, best first."""
+    """The places where a group could be created, best first."""
     found = []
     if (_ROOT / "cgroup.controllers").is_file() and controller in (_ROOT / "cgroup.controllers").read_text().split():
         found.append((_ROOT, 2))
@@ -115,7 +115,7 @@ def find(name: str, controller: Controller = "cpu") -> Group | None:
 def give_back() -> bool:
     """Turns off what `make` turned on at the root; returns whether it did.
 
-    Call it once the run's own groups are removed. Another run keeps the setting on. So does any other use of it (a
+    Call it once the run's own groups are removed. Another run still needs the setting. So does any other use of it (a
     limit, a weight, groups); then the mark is removed.
     """
     given = [_given_back(controller) for controller in CONTROLLERS]
@@ -153,7 +153,7 @@ _UNSET = {
 
 
 def _uses(group: Path, controller: Controller) -> bool:
-    """Whether a setting there would be lost with the controller."""
+    """Whether switching the controller off would lose a setting there."""
     set_ = [_words(group / name)[:1] not in ([], [unset]) for name, unset in _UNSET[controller].items()]
     return any(set_) or controller in _words(group / "cgroup.subtree_control")
 

@@ -27,7 +27,7 @@ _WITHIN_S, _MOST_BYTES = 1.0, 1 << 20
 
 
 def established(port: int) -> list[Connection]:
-    """Those over IPv4 to that port, in the network namespace of this thread. Raises OSError."""
+    """The IPv4 connections to that port, in this thread's network namespace. Raises OSError."""
     ask = _REQUEST.pack(socket.AF_INET, socket.IPPROTO_TCP, 1 << (_INFO - 1), 1 << _ESTABLISHED)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG) as kernel:
         kernel.settimeout(_WITHIN_S)
@@ -50,7 +50,9 @@ def _answers(kernel: socket.socket) -> Iterator[bytes]:
 
 
 def _connection(said: bytes, port: int) -> Connection | None:
-    """What the process has written is what was acknowledged, and what waits for that."""
+    """The bytes that the process has written are the acknowledged ones and those still waiting for an
+    acknowledgement.
+    """
     own, theirs = struct.unpack_from(">HH", said, _PORTS_AT)
     if theirs != port:
         return None

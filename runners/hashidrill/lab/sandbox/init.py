@@ -1,7 +1,7 @@
 """PID 1 of a sandbox: makes the namespaces, starts the one command, reaps, and ends with it.
 
-When this process ends, the kernel ends everything in the PID namespace and removes its mounts, network namespaces
-and rules. It is set to die with its parent, so nothing outlives the runner.
+When this process ends, the kernel ends everything in the PID namespace and removes its mounts, network namespaces and
+rules. The process is set to die with its parent, so nothing outlives the runner.
 
     python -I -S -c BOOT '{"command": [...], "parent": 123, "pid_file": "..."}'
 """

@@ -1,8 +1,8 @@
 """Packet rules by netlink: replaces the content of a table, and reads from the kernel the content of any table.
 
-It speaks nf_tables' own protocol (linux/netfilter/nf_tables.h), so neither the `nft` program nor a library is
-needed: only the standard library, because it also runs next to a trainee's shell. It reads what the kernel dumps,
-and remembers nothing that it wrote.
+It speaks nf_tables' own protocol (linux/netfilter/nf_tables.h), so neither the `nft` program nor a library is needed:
+only the standard library, because it also runs next to a trainee's shell. It reads the kernel's dump, and does not rely
+on what it wrote before.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class RunningDatacenter:
     """Paths of files that its services wrote for people, by name: `kubeconfig`."""
 
     def shown(self) -> dict[str, Any]:
-        """For JSON: all but the environments, which hold tokens."""
+        """The data for JSON, without the environments, which hold tokens."""
         return {key: value for key, value in asdict(self).items() if key != "environments"}
 
     @property

@@ -96,7 +96,7 @@ def servers_of(hosts: Hosts) -> list[Host]:
 async def ask_servers(hosts: Hosts, path: str, params: Mapping[str, str] | None = None, *, but: str = "") -> Any:
     """The answer of the first server that gives one, except `but`. Raises FaultError when none does.
 
-    It asks spare hosts too: a later process does not know which of them have become servers.
+    It also asks spare hosts: a later process does not know which of them have become servers.
     """
     errors = []
     for host in sorted(hosts.all_hosts(), key=lambda one: one.roles.get(AGENT) != "server"):
@@ -177,9 +177,9 @@ async def _serves(hosts: Hosts, name: str) -> bool:
 async def wait_in_step(hosts: Hosts, host: Host) -> None:
     """Waits until a (re)started agent is part of the datacenter again.
 
-    It answers, another server sees it alive, and it knows the leader; a server has caught up with the leader's log.
-    Waits for as long as a server makes progress. Raises WaitTimeoutError with what is missing, FaultError when the
-    agent has exited.
+    An agent is ready if it answers, another server sees it alive, and it knows the leader; a server must also have
+    caught up with the leader's log. Waits for as long as a server makes progress. Raises WaitTimeoutError with what is
+    missing, FaultError when the agent has exited.
     """
 
     async def in_step() -> tuple[bool | None, str, _Far | None]:

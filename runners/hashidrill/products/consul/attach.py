@@ -108,7 +108,7 @@ class ConsulAttach(product.Product):
         )
 
     def hello(self, port: int) -> bytes:
-        """On the port for RPC: a multiplexed connection (0x04) with a ping of yamux on it. Empty if the port wants
+        """Opens a multiplexed connection (0x04) on the RPC port, and sends a yamux ping on it. Empty if the port wants
         TLS.
         """
         return b"\x04" + struct.pack(">BBHII", 0, 2, 1, 0, 7) if port == _RPC_PORT else b""

@@ -41,7 +41,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True)
 class Reset:
-    """One save and its restore, each as the two moments, in ns, between which it happened.
+    """One save and its restore; each is a pair of times in ns between which it happened.
 
     `looked_ns`: the second snapshot, of the restored state, was complete by then.
     """
@@ -205,7 +205,7 @@ class _Key:
         return [index for index in self.writes if not self.ops.ok[index] or self.ops.end_ns[index] >= began]
 
     def _check(self, state: _State, judged: Judged) -> bool:
-        """Whether the key may hold that. If not, the missing write is lost, and an extra value is resurrected."""
+        """Whether the key may hold that. Otherwise a missing write is lost, and an extra value is resurrected."""
         last = max(state.surely, key=lambda index: int(self.ops.start_ns[index]), default=None)
         if state.held == state.base and last is None:
             return True

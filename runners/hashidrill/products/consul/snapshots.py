@@ -61,7 +61,7 @@ class Session:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a snapshot holds. `index` and `term` are Raft's; `last_index` is that of the last change to the data."""
+    """The content of a snapshot. `index` and `term` are Raft's; `last_index` is that of the last change to the data."""
 
     index: int
     term: int
@@ -78,7 +78,7 @@ def read_snapshot(path: Path) -> Snapshot:
 
 
 def decode(packed: bytes) -> Snapshot:
-    """The same from bytes. Raises SnapshotError."""
+    """Like the function above, from bytes. Raises SnapshotError."""
     archive = unpack(packed, "Consul")
     return _state(archive.state, archive.index, archive.term)
 

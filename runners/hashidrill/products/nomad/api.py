@@ -44,7 +44,7 @@ async def call(
     body: Any = None,
     timeout_s: float = 5.0,
 ) -> ApiAnswer:
-    """One request to the Nomad agent of that host. Raises FaultError when there is no answer."""
+    """Sends one request to the Nomad agent of that host. Raises FaultError when there is no answer."""
     content = None if body is None else json.dumps(body).encode()
     return await host.use(AgentApi).api(method, path, params=params, body=content, timeout_s=timeout_s, agent=AGENT)
 
@@ -123,7 +123,7 @@ async def raft_voters(hosts: Hosts) -> dict[str, str]:
 async def leader_of_terms(hosts: Hosts) -> tuple[str | None, int]:
     """The server that reports itself as leader in the term that most servers report, and that term.
 
-    Each server is asked for its own state in Raft. None and 0 when no such server or no such term is found.
+    Asks each server for its own Raft state. None and 0 when no such server or no such term is found.
     """
     found: dict[str, tuple[str, int]] = {}
 

@@ -71,7 +71,7 @@ async def remove(hosts: Hosts, name: str) -> None:
 
 
 async def takes_a_write(hosts: Hosts, name: str) -> bool:
-    """Whether Nomad takes a write now and shows it. Raises FaultError, WaitTimeoutError."""
+    """Whether Nomad accepts a write now, and returns it in a read. Raises FaultError, WaitTimeoutError."""
     await put(hosts, f"{name}-after", name)
     shown = await look(hosts, f"{name}-after")
     await remove(hosts, f"{name}-after")

@@ -68,7 +68,7 @@ class _OfJob(BaseModel):
 
     @property
     def ours(self) -> bool:
-        """Whether it belongs to an observer's job, which comes and goes with each look."""
+        """Whether the allocation belongs to an observer's job, which starts and ends with each look."""
         return self.job.startswith(trial_jobs.PREFIX)
 
 
@@ -121,7 +121,8 @@ class HeartbeatProbe(agents.HostProbe):
     """`nomad.heartbeat_age` of one client, in seconds: how long ago a server took its last heartbeat, as the client
     reports.
 
-    It grows on a node that is cut off, before the servers call the node down, and on all nodes without a leader.
+    The value grows on a node that is cut off, before the servers mark the node down, and on all nodes while there is no
+    leader.
     """
 
     signals: ClassVar = ("nomad.heartbeat_age",)

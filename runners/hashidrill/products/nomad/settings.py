@@ -1,9 +1,9 @@
 """Nomad's configuration: of the local datacenter's agents, as an agent shows it, and Nomad's own refusals.
 
 A local client runs as an ordinary user, so it uses no cgroups and mounts nothing, several of them share one machine,
-and raw_exec is the only driver that runs tasks. Keys are those of the file and of `config` of /v1/agent/self
-(1.10.5). Nomad 1.10.5 silently ignores unknown keys: `serve = 3` at the top, `heartbeat_grac` in a block. Its known
-keys are in its binary, as the tags of the structures that it decodes into.
+and raw_exec is the only driver that runs tasks. Keys are those of the file and of `config` of /v1/agent/self (1.10.5).
+Nomad 1.10.5 silently ignores unknown keys: `serve = 3` at the top, `heartbeat_grac` in a block. Nomad's binary holds
+the known keys, as the tags of the Go structures that it decodes into.
 """
 
 from __future__ import annotations

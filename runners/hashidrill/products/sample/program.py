@@ -44,7 +44,7 @@ class Store:
 
 
 def fetch(store: str, path: str) -> bytes:
-    """From the store, over a new connection. Raises OSError, HTTPException."""
+    """Reads from the store, over a new connection. Raises OSError, HTTPException."""
     place = urllib.parse.urlsplit(store)
     connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=_STORE_WITHIN_S)
     try:

@@ -91,7 +91,7 @@ class VaultApi:
         token: str = "",
         timeout_s: float = _TIMEOUT_S,
     ) -> Said:
-        """One request to `/v1/PATH`."""
+        """Sends one request to `/v1/PATH`."""
         url = f"http://{address}:{self._port}/v1/{path}"
         headers = {"X-Vault-Token": token} if token else {}
         try:
@@ -103,7 +103,7 @@ class VaultApi:
     async def raw(
         self, address: str, method: str, path: str, content: bytes = b"", *, token: str, timeout_s: float
     ) -> tuple[Said, bytes]:
-        """One request whose body, or answer, is a file."""
+        """Sends one request whose body or answer is a file."""
         url, headers = f"http://{address}:{self._port}/v1/{path}", {"X-Vault-Token": token}
         try:
             answer = await self._client.request(method, url, content=content, headers=headers, timeout=timeout_s)

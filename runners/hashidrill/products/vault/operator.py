@@ -1,7 +1,7 @@
-"""What an operator does with a Vault server: keeps its keys, unseals it, keeps it sealed, and calls it with a token.
+"""An operator's work on a Vault server: keep its keys, unseal it, keep it sealed, call it with a token.
 
-The keys are made when Vault is initialised, and kept in one private file of the sandbox, which ends with it. They
-are never in a command line, an agent's environment, a recording or a log.
+The keys are made when Vault is initialised, and kept in one private file of the sandbox, which ends with it. The keys
+never appear in a command line, an agent's environment, a recording or a log.
 
 A server that starts is sealed and serves no requests. So a server that restarts during a run is unsealed, as an
 auto-unseal or an operator on call would do it. A server that a fault seals on purpose stays sealed (`Sealed`).

@@ -48,7 +48,7 @@ class _VaultProbe(BaseProbe):
 class ActiveProbe(_VaultProbe):
     """`vault.active`: the server that reports itself as active (text; value 1), or value 0 for none or several.
 
-    `vault.is_active` of each server: 1 or 0, by its own report. It fails for a server that is sealed or does not
+    `vault.is_active` of each server: 1 or 0, by its own report. The probe fails for a server that is sealed or does not
     answer. `vault.active_since` of the active one: the start of its reign, in seconds since 1970.
     """
 

@@ -106,7 +106,7 @@ class _Steps:
         return (None if missing else True), "; ".join(missing), len(said) - len(missing)
 
     def _joins(self, host: Host) -> bool:
-        """Whether it took the key recently, so that a second attempt would collide with its own."""
+        """Whether the server took the key recently, so that a second attempt would collide with its own unsealing."""
         took_s = self.took.get(host.name)
         return self.raft and took_s is not None and anyio.current_time() - took_s < _JOINS_WITHIN_S
 

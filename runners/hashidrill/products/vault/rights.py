@@ -48,7 +48,7 @@ _SAMPLE = "~check"
 
 
 def path(where: str, *capabilities: str) -> tuple[Right, ...]:
-    """Each capability is a right of its own, so that a message can name the one that is missing."""
+    """Each capability is a separate right, so that a message can name the missing one."""
     return tuple(_path(where, capability) for capability in capabilities)
 
 

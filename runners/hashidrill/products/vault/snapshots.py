@@ -44,7 +44,7 @@ def read_snapshot(path: Path) -> Snapshot:
 
 
 def decode(packed: bytes) -> Snapshot:
-    """The same from bytes. Raises SnapshotError."""
+    """Like the function above, from bytes. Raises SnapshotError."""
     archive = unpack(packed, "Vault")
     keys = list(_keys(archive.state))
     return Snapshot(

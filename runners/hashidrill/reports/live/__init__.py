@@ -1,1 +1,1 @@
-"""How a run looks while it goes on, on a terminal or in a log."""
+"""Shows a run in progress, on a terminal or in a log."""

@@ -1,4 +1,4 @@
-"""Each run and each of its faults as an annotation in Grafana, a region of its time, sent when the run is judged."""
+"""Sends each run, and each of its faults, to Grafana as a region annotation, once the run is judged."""
 
 from __future__ import annotations
 
@@ -70,7 +70,9 @@ class RunAnnotations:
                 self.close()
 
     def close(self) -> None:
-        """Sends the annotations of a run, also of one that was never judged. What has not ended ends now."""
+        """Sends the annotations of a run, also of one that was never judged. Operations that have not ended count as
+        ending now.
+        """
         if self._run is not None:
             regions, self._run, self._faults = [self._run, *self._faults.values()], None, {}
             self._send([self._redactor.data({"timeEnd": self._last_ms, **region}) for region in regions])
@@ -141,7 +143,7 @@ def send(
 
 
 def _posted(address: str, token: str, annotations: list[Annotation]) -> Iterator[str]:
-    """For each annotation "", or why it was refused, which is the last."""
+    """For each annotation, "" or the reason for its refusal; nothing is sent after a refusal."""
     import httpx2  # noqa: PLC0415 - most runs annotate nothing
 
     head = {"Authorization": f"Bearer {token}"}

@@ -122,7 +122,7 @@ class LiveView:
         self._refresh()
 
     def _on_step(self, step: FollowedStep | None) -> None:
-        """What was done by hand stays on the terminal, above what changes."""
+        """Lines about manual actions stay on the terminal, above the part that changes."""
         if step is None:
             return
         self._recent = deque(self._recent, maxlen=2)  # on a low terminal the steps need the room
@@ -212,7 +212,7 @@ class LiveView:
         return Group(*lines, Text(""), body, *([Text("")] if events and free > used + 1 else []), *events)
 
     def _blocks(self, loads: Mapping[str, Figures], width: int) -> Group:
-        """Each load as a line and three sparklines of all the ticks that are kept."""
+        """Draws each load as a line and three sparklines of all the stored ticks."""
         lines = []
         for name, load in loads.items():
             head = self._text(f"{words(name)}  {human_rate(load.rate)}", "bold")
@@ -255,7 +255,7 @@ class LiveView:
         return Text(line, "red" if bad else "cyan", no_wrap=True, overflow="crop")
 
     def _overflow(self) -> Literal["crop", "ellipsis"]:
-        """How a line that is too long ends: rich's mark for that is not ASCII."""
+        """The end of a truncated line: rich's own mark is not ASCII."""
         return "ellipsis" if for_encoding("…", self._console.encoding) == "…" else "crop"
 
     def _text(self, line: str, style: str = "") -> Text:
@@ -312,7 +312,7 @@ def say_judgements(
 
 
 def _paragraphs(console: Console, text: str, indent: str = "    ") -> None:
-    """Indented, line by line. Where a person reads it, lines are folded between words; rows of a table never are."""
+    """Indented, line by line. For people, lines are wrapped between words; table rows are never wrapped."""
     width = max(20, console.width - 4) if console.is_terminal else _LONGEST
     for line in printable(text, _LONGEST).splitlines():
         folded = [line] if is_laid_out(line) else textwrap.wrap(one_line(line, _LONGEST), width)

@@ -33,7 +33,7 @@ _HELD = {Finding.HELD: 1.0, Finding.FIXED: 1.0, Finding.BROKEN: 0.0, Finding.KNO
 
 @dataclass(frozen=True)
 class _Fault:
-    """Its labels, and whether an observer sees it in force."""
+    """The fault's labels, and whether an observer sees it in force."""
 
     labels: Mapping[str, str]
     in_force: bool = False
@@ -41,7 +41,9 @@ class _Fault:
 
 @dataclass(frozen=True)
 class _Run:
-    """What is known of the latest run of an experiment. Replaced and never changed: a scrape reads it meanwhile."""
+    """The known facts about the latest run of an experiment. Replaced and never changed: a scrape reads it
+    meanwhile.
+    """
 
     phase: str = ""
     ended: bool = False
@@ -62,7 +64,7 @@ class RunMetrics:
         self._now = ""
 
     def event(self, event: Event) -> None:
-        """Takes in one event. Those before the run said its experiment are of none."""
+        """Takes in one event. Samples from before the run named its experiment belong to none."""
         if isinstance(event, Began):
             self._now = event.experiment
             last = self._runs.get(self._now, _Run())
@@ -128,7 +130,7 @@ def _verdict(family: _Families, experiment: str, run: _Run, judged: Judged) -> N
 
 
 def _load(family: _Families, load: Figures, labels: dict[str, str]) -> None:
-    """What there is no figure of has no sample: an absent value is no 0."""
+    """A missing figure has no sample: an absent value is not 0."""
     text = "Latency of the load's last second, from its due time; +Inf if what was due is not served."
     for quantile, value in (("0.5", load.p50_s), ("0.99", load.p99_s)):
         if value is not None:

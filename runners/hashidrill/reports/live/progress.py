@@ -45,7 +45,7 @@ class Progress:
             self._live = None
 
     def item(self, text: str, *, left_s: float | None = None, done: float = 0.0) -> None:
-        """What is done next. Where only now something tells how long all of it takes: `left_s` is what remains in
+        """The next action. Where only now something tells how long all of it takes: `left_s` is what remains in
         seconds, `done` the share that is done.
         """
         took_s = self._now_s() - self._began_s

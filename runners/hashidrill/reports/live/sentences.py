@@ -116,7 +116,7 @@ class JsonLines:
 
 
 def _forget(out: TextIO) -> None:
-    """What is still to be written goes nowhere: else Python fails to write it at its end, and exits with 120."""
+    """Discards the unwritten output: otherwise Python fails to write it at exit, and exits with 120."""
     try:
         fd = out.fileno()
     except io.UnsupportedOperation:

@@ -198,7 +198,7 @@ def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _quiet() -> Iterator[list[str]]:
-    """What the exporter logs is told by us, in one line, and goes to no terminal."""
+    """Reports the exporter's log messages in one line; they do not go to the terminal."""
     errors: list[str] = []
 
     class Kept(logging.Handler):

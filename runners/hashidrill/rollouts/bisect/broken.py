@@ -1,4 +1,4 @@
-"""When a run counts as broken: a broken expectation, or a figure that is worse than the good end's by a factor."""
+"""Decides if a run is broken: by a broken expectation, or a figure that is worse than the good end's by a factor."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class Worse:
 
 @dataclass(frozen=True)
 class Limit:
-    """What a figure is compared with. The size below which a difference means nothing is added to both sides."""
+    """The reference value of a figure. The size below which a difference means nothing is added to both sides."""
 
     rule: Worse
     reference: float

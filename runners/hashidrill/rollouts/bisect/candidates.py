@@ -1,4 +1,6 @@
-"""What can be bisected: versions, changes between two configurations, and commits; the experiment each is run as."""
+"""The three lists that can be bisected (versions, changes between two configurations, commits), and the experiment that
+tests each candidate.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True)
 class Alike:
-    """What two candidates have in common, although it should differ. `sure`: they cannot differ otherwise."""
+    """The parts of two candidates that are equal although they should differ. `sure`: they cannot differ otherwise."""
 
     why: str
     sure: bool = False
@@ -60,7 +62,7 @@ class Candidates(Protocol):
         """The experiment with the candidate's configuration, as it runs. Raises RefusedError."""
 
     def alike(self, one: str, other: str) -> Alike | None:
-        """What two resolved candidates have in common, as far as known before their runs."""
+        """The equal parts of two resolved candidates, as far as known before their runs."""
 
 
 class Listed(Candidates, Protocol):
@@ -171,7 +173,7 @@ class ChangedKeys:
 
     @property
     def question(self) -> dict[str, Any]:
-        """What the answer depends on, without any value: a log may be shown."""
+        """The facts that the answer depends on, without secret values, because logs may be shown to others."""
         return {
             "product": self.found.product,
             "good": hash_of_secret(self.found.kept[0]),
@@ -307,7 +309,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 
 @dataclass(frozen=True)
 class Repository:
-    """The repository that the command is called in. Its work tree, index and HEAD are left alone."""
+    """The repository that the command is called in. The repository's work tree, index and HEAD stay untouched."""
 
     top: Path
 
@@ -348,7 +350,7 @@ Shell = Callable[[str, Path], tuple[int, bytes, bytes]]
 
 
 def shell(command: str, folder: Path) -> tuple[int, bytes, bytes]:
-    """Runs in `sh`, as the user typed it. It may take half an hour."""
+    """Runs in `sh`, as the user typed it. The build may take half an hour."""
     try:
         done = subprocess.run(
             ["sh", "-c", command],
@@ -496,7 +498,7 @@ class Produced(Commits):
         return files
 
     def alike(self, one: str, other: str) -> Alike | None:
-        """Whether both have the same configuration: most commits of a repository change other files."""
+        """Whether both commits have the same configuration: most commits of a repository change other files."""
         same = self.resolved(one).data == self.resolved(other).data
         return Alike("the configuration is the same at both commits", sure=True) if same else None
 

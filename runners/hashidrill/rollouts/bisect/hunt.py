@@ -1,6 +1,6 @@
 """One search from its question to its answer: candidates are run, judged and logged, and the answer is put in words.
 
-It knows nothing of a terminal. The search resumes when its log has runs already.
+The search does not print to a terminal itself. The search resumes when its log has runs already.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Answer:
 
 
 class _SameEndsError(Exception):
-    """Both ends ran the same. Its text says how that is known."""
+    """Both ends ran the same. The text says how that is known."""
 
 
 @dataclass

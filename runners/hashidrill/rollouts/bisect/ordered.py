@@ -1,4 +1,4 @@
-"""What runs that may be wrong say about where a list of candidates turns from good to bad.
+"""Estimates where a list of candidates turns from good to bad, from runs that may be wrong.
 
 Runs are noisy: a good candidate breaks now and then, and a bad one holds now and then. How often is not known
 beforehand, so it is learnt along with the answer: a belief is a joint distribution over the turn (the first bad
@@ -6,8 +6,8 @@ candidate) and over both rates, on a grid. This is noisy bisection as Burnashev 
 unknown rates. It ends when all that is left beside one turn weighs less than the chance of a wrong answer that the
 caller allows.
 
-A run that is clear (`hashidrill.rollouts.bisect.trials.Trial`) is wrong less often than another one. It has rates of
-its own: fewer beforehand, and learnt like the others.
+A run that is clear (`hashidrill.rollouts.bisect.trials.Trial`) is wrong less often than another one. Such runs have
+their own error rates: assumed lower at first, then learnt like the others.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _grid() -> tuple[Floats, Floats, Floats, Floats]:
 
 
 def _width(values: Floats, axis: Floats) -> Floats:
-    """How much of the range of rates each point of an uneven grid stands for."""
+    """The part of the range of rates that each point of an uneven grid represents."""
     edges = np.concatenate([[0.0], (axis[1:] + axis[:-1]) / 2, [axis[-1] + (axis[-1] - axis[-2]) / 2]])
     widths: Floats = np.diff(edges)[np.searchsorted(axis, values)]
     return widths
@@ -72,7 +72,7 @@ _GOOD, _BAD, _BEFOREHAND, _CLEAR_BEFOREHAND = _grid()
 
 @dataclass(frozen=True)
 class Noise:
-    """What is known about both rates: the log weight of each pair of the grid, and the same of clear runs."""
+    """The belief about both error rates: the log weight of each pair on the grid, and the same for clear runs."""
 
     log_weights: Floats
     clear: Floats = field(default_factory=lambda: _CLEAR_BEFOREHAND)
@@ -133,7 +133,7 @@ class Belief:
         return float(self.turns[: candidate + 1].sum())
 
     def noise(self) -> Noise:
-        """What is known about the rates now, wherever the turn is."""
+        """The current belief about the rates, over all possible places of the turn."""
         return Noise(self._rates(self._log[False]), self._rates(self._log[True]))
 
     def _rates(self, log: Floats) -> Floats:
@@ -161,7 +161,9 @@ Answer = tuple[str, bool, bool]
 
 
 class ChangedEndError(Exception):
-    """A known end no longer answers as it did. Its text says which, and how it answered; `takes` what to change."""
+    """A known end no longer answers as it did. The text says which end, and how it answered; `takes` says what to
+    change.
+    """
 
     def __init__(
         self, why: str, takes: str = "a machine whose load does not change, and a new search (not --resume)"
@@ -193,7 +195,7 @@ class Controls:
         return self._check(self.good if broken else self.bad, noise)
 
     def confirm(self, noise: Noise) -> list[Answer]:
-        """Before an answer is given: does the good end still hold? As `after`."""
+        """Checks before an answer: does the good end still hold? As `after`."""
         return self._check(self.good, noise)
 
     def _check(self, end: str, noise: Noise) -> list[Answer]:
@@ -236,7 +238,7 @@ _TOSSED = 8
 
 @dataclass(frozen=True)
 class Turn:
-    """The answer: `first_bad` is bad and `last_good` good. What lies between them cannot be run.
+    """The answer: `first_bad` is bad and `last_good` good. The candidates between them cannot be run.
 
     `last_good` is -1 when all are bad, `first_bad` their number when none is. `wrong`: how likely it is to be wrong.
     """
@@ -380,7 +382,7 @@ class Ordered:
         return CannotTell(f"{self.trials.shown(name)} {tally}", _RUNNABLE if tally.refused else _VALID)
 
     def _tossed(self, name: str) -> bool:
-        """Whether its many runs are like those of a coin, so that more of them would tell no more."""
+        """Whether the many runs look like coin tosses, so that more of them would not help."""
         tally = self.trials.tally(name)
         return min(tally.held, tally.broken) >= max(_TOSSED, (tally.held + tally.broken) / 3)
 

@@ -36,7 +36,7 @@ _DECISION = 6
 
 
 def set_name(members: Sequence[int]) -> str:
-    """What a set of changes is called in logs: their numbers from 1, as ranges: `1-6,9`. `none` for no change."""
+    """The name of a set of changes in logs: their numbers from 1, as ranges: `1-6,9`. `none` for no change."""
     numbers, parts = sorted(members), list[str]()
     while numbers:
         end = next((at for at in range(1, len(numbers)) if numbers[at] != numbers[0] + at), len(numbers))
@@ -94,7 +94,7 @@ class SmallestSet:
         self._controls = Controls(self.trials, set_name([]), set_name(range(self.count)))
 
     def search(self) -> Smallest | WrongEnd | CannotTell:
-        """Runs sets of changes until the answer is sure, or nothing more can be told."""
+        """Runs sets of changes until the answer is sure, or until more runs cannot help."""
         try:
             first = self._turn([], range(self.count), known_ends=False)
             if first.last_good < 0 or first.first_bad > self.count:

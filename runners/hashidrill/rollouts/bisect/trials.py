@@ -1,4 +1,4 @@
-"""Runs of candidates: what those of each one said, repeats of those that said nothing, and a bound on all of them."""
+"""Runs candidates: stores the results of each one, repeats runs without a result, and limits the total number."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Trial:
 
     @property
     def plain_value(self) -> float | str | None:
-        """For JSON, which has no infinity: what never came is "inf"."""
+        """The value for JSON, which has no infinity: an event that never came is "inf"."""
         return str(self.value) if self.value is not None and math.isinf(self.value) else self.value
 
 
@@ -122,7 +122,7 @@ class Trials:
 
     @property
     def candidates(self) -> list[str]:
-        """Those that were run, in the order of their first run."""
+        """The candidates that were run, in the order of their first run."""
         return list(self._counts)
 
     def tally(self, candidate: str) -> Tally:
@@ -136,7 +136,7 @@ class Trials:
         )
 
     def ask(self, candidate: str) -> bool | None:
-        """Whether it breaks, by one valid run; None when it cannot be resolved. Raises OutOfRunsError."""
+        """Whether the candidate breaks, by one valid run; None if it cannot be resolved. Raises OutOfRunsError."""
         if candidate in self._unresolved:
             return None
         for _ in range(INVALID_IN_A_ROW):
@@ -174,7 +174,7 @@ def hash_of_secret(settings: Mapping[str, Any]) -> str:
 
 
 def hash_of(question: Mapping[str, Any]) -> str:
-    """The same for the same question, however its keys are ordered."""
+    """A digest that does not depend on the order of the question's keys."""
     return hashlib.sha256(json.dumps(question, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
@@ -231,7 +231,7 @@ class Log:
 
     @property
     def telling(self) -> list[tuple[str, Trial]]:
-        """The runs to go on with: without those that said nothing before a search ended, which get another chance."""
+        """The runs to resume with, without those that gave no result before a search ended: these are repeated."""
         return [
             (candidate, trial)
             for number, (candidate, trial) in enumerate(self.runs)

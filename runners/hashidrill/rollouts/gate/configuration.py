@@ -1,8 +1,8 @@
 """The configuration of a gate's two sides: its files, its agents' roles, and the agents' resulting settings.
 
-It is read as the agent reads it: HCL or JSON, a file or a directory, later over earlier. Of a directory, Consul,
-Nomad and Vault read `*.hcl` and `*.json` in lexical order, without subdirectories. Maps are merged key by key, lists
-are joined; of Vault, a later file replaces a whole block (`Config.Merge` in vault 1.21).
+Reads the configuration as the agent does: HCL or JSON, a file or a directory, later settings over earlier ones. Of a
+directory, Consul, Nomad and Vault read `*.hcl` and `*.json` in lexical order, without subdirectories. Maps are merged
+key by key, lists are joined; of Vault, a later file replaces a whole block (`Config.Merge` in vault 1.21).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _REPLACED = {"vault"}
 
 @dataclass(frozen=True)
 class Source:
-    """One file: its path for people (in a repository, from its top), where its copy is, and what it says."""
+    """One file: its path for people (in a repository, from its top), the path of its copy, and its content."""
 
     shown: str
     path: Path
@@ -69,7 +69,7 @@ class Configuration:
     sources: Sequence[Source]
 
     def place(self, key: str) -> Place | None:
-        """Where a key stands, or the nearest key above it."""
+        """The place of a key, or of the nearest key above it."""
         while key:
             if key in self.places:
                 return self.places[key]
@@ -134,7 +134,7 @@ def configurations(product: str, sources: Sequence[Source]) -> list[Configuratio
 
 
 def configuration(product: str, sources: Sequence[Source]) -> Configuration:
-    """That of the one agent that reads these files. Raises UsageError if they belong to several agents."""
+    """The configuration of the agent that reads these files. Raises UsageError if they belong to several agents."""
     found = configurations(product, sources)
     if len(found) > 1:
         raise UsageError(f"{several(found)}: name the files of one agent")
@@ -142,7 +142,7 @@ def configuration(product: str, sources: Sequence[Source]) -> Configuration:
 
 
 def several(found: Sequence[Configuration]) -> str:
-    """For messages: which files make them different agents."""
+    """For messages: the files that belong to different agents."""
     heads = [each.shown for one in found for each in one.sources if each.body.has(HEAD)]
     return f"{' and '.join(heads)} are {len(found)} agents, because each sets {HEAD}"
 
@@ -178,7 +178,8 @@ def joined(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, An
 
 @dataclass(frozen=True)
 class _Reading:
-    """What differs between the products: `unfolds` a list of one object to that object, `adds` up what is said twice.
+    """The differences between the products: `unfolds` turns a list of one object into that object, `adds` joins
+    repeated settings.
 
     Consul takes a list of one config entry, and refuses that entry without the list; in its JSON, of an object that is
     said twice the later one counts (as `consul validate` of 1.22.2 shows).

@@ -17,7 +17,7 @@ from hashidrill.rollouts.gate.configuration import Configuration, Place, shipped
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A key that one of the sides has, and that neither side gets, with the reason. Its value is never shown."""
+    """A key that one of the sides has, and that neither side gets, with the reason. The key's value is never shown."""
 
     key: str
     why: str
@@ -28,7 +28,7 @@ class LeftOut:
 
     @property
     def shown(self) -> str:
-        """For people: its key, and whether that is a secret's."""
+        """The key for people, with a note if its value is a secret."""
         return f"{self.key} (a secret)" if any(map(is_secret_name, self.key.split("."))) else self.key
 
 
@@ -75,7 +75,7 @@ class Differences:
 
     @property
     def kept(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Where the agents of one role are compared, and no others."""
+        """The role whose agents alone are compared."""
         [both] = self.of.values()
         return both
 
@@ -90,7 +90,7 @@ class Differences:
 
 
 def why_left_out(product: str, key: str) -> str | None:
-    """The reason for leaving this dotted key out, None if it is kept."""
+    """The reason for leaving this dotted key out; None to keep it."""
     group = _left_out(product, key)
     return None if group is None else str(group["why"])
 
@@ -137,7 +137,7 @@ def differences(baseline: Configuration, candidate: Configuration, *, role: str 
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether an agent makes the same of both: `60s` is `1m`."""
+    """Whether both values mean the same to an agent: `60s` is `1m`."""
     if isinstance(one, str) and isinstance(other, str) and one != other:
         lengths = seconds(one), seconds(other)
         return lengths[0] == lengths[1] and None not in lengths

@@ -107,7 +107,9 @@ class Calibration:
 def calibrated(
     experiment: Experiment, rounds: Sequence[Round], figures: Sequence[Figure], *, now: dt.datetime
 ) -> Calibration:
-    """From rounds of an experiment against itself. A figure that was measured in fewer than 3 of them is left out."""
+    """Measures the noise in rounds of an experiment against itself. A figure that was measured in fewer than 3 of them
+    is left out.
+    """
     found = {}
     for figure in figures:
         pairs = [
@@ -122,7 +124,7 @@ def calibrated(
 
 
 def noise(pairs: Sequence[Paired]) -> Prior:
-    """How far equal sides lie apart: around 1, which is known, so each round is a degree of freedom."""
+    """The distance between equal sides. The true ratio is known to be 1, so each round is one degree of freedom."""
     sd = math.sqrt(float(np.mean([each.log**2 for each in pairs])))
     return Prior(max(sd, _LEAST_SD), len(pairs))
 
@@ -185,7 +187,7 @@ ROUNDS = 6
 
 @dataclass(frozen=True)
 class Calibrated:
-    """One experiment: its noise, None where too few rounds count, and how it ended."""
+    """One calibrated experiment: its noise (None if too few rounds count), and how the rounds ended."""
 
     member: Member
     calibration: Calibration | None
@@ -203,7 +205,8 @@ def calibrate(
     play: Callable[..., Series] = play,
     folder: Path | None = None,
 ) -> Iterator[Calibrated]:
-    """One after the other; each gets its share of the time. `version`: (product, its version) for both sides.
+    """Plays the experiments one after the other; each gets its share of the time. `version`: (product, its version) for
+    both sides.
 
     Raises RevertError for a run that leaves a fault in force.
     """
@@ -317,7 +320,8 @@ def runs_of(member: Member) -> int:
 
 
 def play_all(picked: Picked, plan: Plan, means: Means, *, ran: list[Ran] | None = None) -> list[Ran]:
-    """In order; a regression ends it, because the answer is then known. `ran` has the earlier results.
+    """Plays the members in order; a regression ends the suite, because the answer is then known. `ran` has the earlier
+    results.
 
     Each experiment gets its share of the remaining time, by the length of its runs; left-over time goes to
     experiments that did not fit before. All experiments share the rate of false alarms equally. Raises RevertError,
@@ -414,7 +418,7 @@ class _Looking:
         return Outcome(self.member.name, tuple(figures), slos, spoilt, len(series.rounds), found, told)
 
     def _without_effect(self, series: Series) -> tuple[dict[str, str], bool]:
-        """What the agents of all runs so far report alike, and whether they report nothing else that differs.
+        """The differences that the agents of all runs so far report, and whether they are complete.
 
         Every run whose datacenter got ready has these reports, whatever else disturbed it.
         """
@@ -431,7 +435,9 @@ class _Looking:
 
 
 def _unsteady(series: Series) -> list[dict[str, bool]]:
-    """Whether each side was sick without any fault, run by run: a round ends with its first run that does not count."""
+    """For each run, whether its side was sick without any fault: a round ends with its first run that does not
+    count.
+    """
     of: dict[str, list[bool]] = {name: [] for name in NAMES}
     for each in series.played:
         for run in each.runs:

@@ -322,7 +322,7 @@ def left_out_lines(left_out: Sequence[LeftOut]) -> Iterator[str]:
 
 
 def plan_lines(result: Result) -> Iterator[str]:
-    """Which experiments run, and why those."""
+    """The chosen experiments, and the reasons."""
     picked = result.picked
     for member in picked.members:
         why = f": matters for {', '.join(member.mattering)}: {member.why}" if member.mattering else ""
@@ -335,7 +335,7 @@ def plan_lines(result: Result) -> Iterator[str]:
 
 
 def verdict_lines(result: Result) -> Iterator[str]:
-    """At the end: the verdict, its reasons, and what was measured."""
+    """Printed at the end: the verdict, its reasons, and the measurements."""
     for ran in result.ran:
         yield f"{ran.member.name}: {ran.outcome.verdict}, {_rounds(ran)}"
         yield from (f"  {each.title}: {_slo_words(each)}" for each in ran.outcome.slos)
@@ -424,7 +424,7 @@ _OF_DECISIONS = {Decision.WORSE: "broken", Decision.BETTER: "held", Decision.NO_
 
 
 def _member(ran: Ran, file: str = "") -> Section:
-    """What decides first; the rows that decide nothing are folded. `file`: its own page, to link to."""
+    """The deciding figures come first; rows that decide nothing are folded. `file`: its own page, to link to."""
     slos, figures = ran.outcome.slos, ran.outcome.figures if ran.outcome.rounds else ()
     open_counts = ran.outcome.verdict is not GateVerdict.REGRESSION  # a regression is one, whatever else is open
     decided = {Decision.WORSE, Decision.BETTER}
@@ -510,7 +510,7 @@ def _figures(figures: Sequence[Compared]) -> Table:
 
 
 def tested_lines(result: Result) -> list[str]:
-    """Which version both sides ran, and how to test another one."""
+    """The version that both sides ran, and how to test another one."""
     product = result.differences.product
     if result.versions[0]:
         return []
@@ -535,7 +535,7 @@ def _version_of(path: Path, product: str) -> object:
 
 
 def advice(result: Result) -> list[str]:
-    """What to do where it cannot tell; nothing where it can."""
+    """What to do if the gate is undecided; empty otherwise."""
     if result.verdict is not GateVerdict.CANNOT_TELL:
         return []
     if result.interrupted:
@@ -567,7 +567,7 @@ def advice(result: Result) -> list[str]:
 
 
 def _more_rounds(result: Result, more: Sequence[Ran]) -> str:
-    """What the rounds took here, and the time and rounds that would probably tell."""
+    """The time of the rounds here, and the time and rounds that would probably decide it."""
     most = max(more, key=lambda ran: ran.more_rounds * _round_s(ran))
     expected_s, took_s = 2 * most.member.run_s, _round_s(most)
     total = max(len(ran.rounds) + ran.more_rounds for ran in more)

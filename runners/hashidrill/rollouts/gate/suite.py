@@ -133,10 +133,11 @@ _GROUP = ("keys", "experiments", "why")
 def picked(
     members: Sequence[Member], product: str, changed: Sequence[str], mapped: KeyMap, *, budget_s: float, runs: Runs
 ) -> Picked:
-    """In order of worth: first what the map names for the changed keys, then the rest of the suite.
+    """In order of importance: first the experiments that the map names for the changed keys, then the rest of the
+    suite.
 
-    Experiments that matter for more of the keys, and that stand earlier in their lists, go first. Each is taken with
-    as many runs as `runs` says as long as the budget lasts, and at least one experiment is.
+    Experiments that matter for more of the keys, and that stand earlier in their lists, go first. Takes experiments,
+    each with the number of runs in `runs`, while the budget lasts; takes at least one.
     """
     worth: dict[str, float] = {}
     keys: dict[str, list[str]] = {}

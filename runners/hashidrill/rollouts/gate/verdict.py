@@ -1,8 +1,8 @@
-"""From rounds to the gate's verdict.
+"""Computes the gate's verdict from the rounds.
 
 Of one experiment: a figure that is surely worse, or an expectation that holds for the baseline and breaks for the
-candidate, is a regression. An expectation that breaks for both shows a sick baseline, so the gate cannot tell. It
-cannot tell either if a deciding figure stays undecided, or an expectation broke once. Runs that were INVALID, or
+candidate, is a regression. An expectation that breaks for both shows a sick baseline, so the gate cannot tell. The gate
+is also undecided if a deciding figure stays undecided, or an expectation broke once. Runs that were INVALID, or
 expectations that could not be judged, on one side only hide that side's behaviour, so the rest does not pass. Of a
 suite: one regression anywhere is a regression, and one experiment without an answer keeps the suite from passing.
 """
@@ -37,7 +37,7 @@ STEADY = "steady state"
 
 
 class GateVerdict(StrEnum):
-    """What a gate says. `exit_code` is what the process ends with."""
+    """A gate's result. `exit_code` is what the process ends with."""
 
     REGRESSION = "regression"
     CANNOT_TELL = "cannot tell"
@@ -149,7 +149,7 @@ class Outcome:
 
     @property
     def unsure(self) -> list[str]:
-        """Why nothing can be told; empty where all is known."""
+        """The reasons why the gate is undecided; empty if it is decided."""
         found = [
             f"the baseline is itself sick: {slo.title} holds in {slo.counted(0)} rounds of it"
             for slo in self.slos
@@ -289,7 +289,9 @@ class Ran:
 
     @property
     def more_rounds(self) -> int:
-        """How many more rounds would probably tell; 0 where they would not, or where too many were INVALID."""
+        """The number of further rounds that would probably decide it; 0 if more rounds would not help, or too many were
+        INVALID.
+        """
         slos, figures = self.outcome.slos, self.outcome.figures
         if self.ended == "spoilt" or any(slo.state is SloState.SICK for slo in slos):
             return 0
@@ -369,7 +371,7 @@ class Result:
 
     @property
     def untested(self) -> list[str]:
-        """What differs, may matter, and was not tested."""
+        """The differences that may matter and were not tested."""
         keys = self.differences.untested
         said = [f"differs, and no gate tests it: {', '.join(keys)}"] if keys else []
         if not self.ran or self.tested in {GateVerdict.REGRESSION, GateVerdict.NO_CHANGE}:  # the rest need not run

@@ -98,7 +98,7 @@ class AttachedHost(Capable):
         body: bytes | None = None,
         timeout_s: float = 5.0,
     ) -> ApiAnswer:
-        """One request to that agent's own URL. Raises FaultError."""
+        """Sends one request to that agent's own URL. Raises FaultError."""
         if agent not in self.urls:
             raise FaultError(f"{self.name}: there is no {agent} to ask for {path}")
         wire = self._wires[agent]

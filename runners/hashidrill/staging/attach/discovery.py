@@ -1,7 +1,7 @@
 """Discovers an attached datacenter's hosts, agents and leaders, by reading only.
 
-A host is one machine for several products: agents at the same address. Its name comes from the first product
-(Consul, if Consul knows it).
+A host is one machine for several products: agents at the same address. The host's name comes from the first product
+(Consul, if Consul knows the host).
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ async def unanswered(estate: Estate, wires: Mapping[str, Wire]) -> dict[str, str
 
 
 def merged(target: AttachTarget, found: Mapping[str, Found]) -> Estate:
-    """One estate from all products' discoveries. Raises AttachError for two hosts that cannot be told apart."""
+    """One estate from all products' discoveries. Raises AttachError if two hosts cannot be distinguished."""
     hosts: dict[str, FoundHost] = {}
     names: dict[str, dict[str, str]] = {}
     for service, one in sorted(found.items(), key=lambda item: list(registry.services()).index(item[0])):

@@ -66,7 +66,9 @@ class Wire:
         body: bytes | None = None,
         timeout_s: float = 5.0,
     ) -> ApiAnswer:
-        """One request to `url` (default: the login's address). Raises UnansweredError; any status is an answer."""
+        """Sends one request to `url` (default: the login's address). Raises UnansweredError; any status is an
+        answer.
+        """
         base = url or self.login.address
         base = self._moved.get(base, base)
         try:
@@ -86,7 +88,7 @@ class Wire:
 
 
 def extensions(login: Login) -> dict[str, Any]:
-    """What httpx2 needs to check a certificate by another name than that of the address."""
+    """The httpx2 settings that check a certificate by a name other than the address."""
     return {"sni_hostname": login.tls.server_name} if login.tls.server_name else {}
 
 
@@ -116,7 +118,7 @@ def _reason(error: ssl.SSLError) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """One agent: the address that others use, and its real one."""
+    """One agent: the address that others use, and its real address."""
 
     url: str
     login: Login

@@ -242,7 +242,9 @@ async def witnessed(
     recording: Path | None,
     key: LineKey = UNSIGNED,
 ) -> AsyncIterator[Told]:
-    """Receives the audit lines of actions after a run. If they cannot be written, it says so and goes on."""
+    """Receives the audit lines of actions after a run. If the lines cannot be written, it reports that and
+    continues.
+    """
     try:
         written = settings_of(target.interlocks, target.path).audit
     except InterlockError as error:

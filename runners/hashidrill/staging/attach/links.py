@@ -53,13 +53,15 @@ class Link:
     enabled: bool = True
 
     def leads_to(self, name: str, address: str) -> bool:
-        """Whether it leads to the host of this name and address. A name may be longer in the proxy's configuration."""
+        """Whether the proxy leads to the host of this name and address. A name may be longer in the proxy's
+        configuration.
+        """
         to = self.to_host.lower()
         return to in {address.lower(), name.lower()} or to.startswith(f"{name.lower()}.")
 
 
 async def links_of(wire: Wire) -> dict[str, Link]:
-    """All of its proxies by name. Raises FaultError if it is not a toxiproxy."""
+    """All proxies of the toxiproxy, by name. Raises FaultError if it is not a toxiproxy."""
     proxies = await _proxies(wire)
     api = urlsplit(wire.login.address).hostname or ""
     return {name: link_of(one, api) for name, one in sorted(proxies.items())}

@@ -1,6 +1,6 @@
 """The login of a product in an attached datacenter: its address, TLS files and token.
 
-They come from the Attach file, and from the variables of the product's command line.
+The settings come from the Attach file, and from the environment variables of the product's command line.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Secret:
 
 @dataclass(frozen=True)
 class Login:
-    """How one product of an attached datacenter is reached. `address` is a URL without a path."""
+    """The access to one product of an attached datacenter. `address` is a URL without a path."""
 
     service: str
     address: str

@@ -59,7 +59,7 @@ class Action:
 
 @dataclass(frozen=True)
 class Plan:
-    """One run as interlocks judge it, before it and at its start."""
+    """The facts about one run that interlocks check, before the run and at its start."""
 
     target: AttachTarget
     estate: Estate
@@ -139,7 +139,7 @@ def digest_of(experiment: Experiment, settings: InterlockSettings) -> str:
 
 
 def sets_back(experiment: Experiment) -> bool:
-    """Whether one of its faults resets the state that all agents share."""
+    """Whether one of the run's faults resets the state that all agents share."""
     kinds = (registry.fault(step.fault) for step in experiment.faults)
     return any(isinstance(kind, SetsBack) and kind.sets_back for kind in kinds)
 

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 
 def in_kubernetes() -> Any:
-    """What pods and their injectors add to an attached datacenter: a module of a higher room, by its entry point."""
+    """The additions of pods and their injectors to an attached datacenter; a module of a higher room provides them by
+    its entry point.
+    """
     return registry.plugin("hashidrill.attached", "kubernetes")
 
 
@@ -166,11 +168,11 @@ class Attachable(Protocol):
         """Removes what a run left, and returns how many there were. Idempotent. Raises FaultError."""
 
     def spec(self, found: Found) -> Mapping[str, Any]:
-        """Its part of `datacenter:` for the discovered agents: the version and their number."""
+        """The product's part of `datacenter:` for the discovered agents: the version and their number."""
 
 
 def at_most(number: int, field: FieldInfo) -> int:
-    """At most what the model of local datacenters allows; the real number is in the hosts."""
+    """The number of agents, capped at the limit of the model of local datacenters; the hosts hold the real number."""
     return min(number, next((int(limit.le) for limit in field.metadata if hasattr(limit, "le")), 0))
 
 

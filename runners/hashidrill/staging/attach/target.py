@@ -139,7 +139,7 @@ class KubernetesDatacenter(KubernetesPart):
 
 
 class Selectors(Part):
-    """Which pods the agents of a product are."""
+    """The labels that select the pods of a product's agents."""
 
     servers: dict[str, str] | None = Field(default=None, min_length=1, description=_SAYS.format("servers"))
     clients: dict[str, str] | None = Field(default=None, min_length=1, description=_SAYS.format("clients"))
@@ -176,7 +176,7 @@ def selectors_of(product: Attachable, part: Part) -> dict[str, dict[str, str]]:
 
 
 def shown(labels: Mapping[str, str]) -> str:
-    """In the form of `kubectl get pods -l`."""
+    """The selector in the form of `kubectl get pods -l`."""
     return ",".join(f"{key}={value}" for key, value in labels.items())
 
 
@@ -292,7 +292,7 @@ def written_in(path: Path) -> AttachFile:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What a file leaves to the environment of the user."""
+    """The settings that a file leaves to the user's environment."""
 
     addresses: tuple[str, ...]
     """Products without an address in the file."""

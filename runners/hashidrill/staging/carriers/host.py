@@ -138,7 +138,7 @@ class CarriedHost(CanaryOfHost):
     async def observers(self, of: str = "") -> tuple[Lines, str]:
         """Observers of CPU, of the network, of the disk in that folder, or that only look; and their process.
 
-        Each is a process of its own, so that a fault on one leaves the others alone. Raises FaultError.
+        Each one is a separate process, so that a fault on one does not affect the others. Raises FaultError.
         """
         async with self._one:
             if of not in self._observers or self._observers[of][0].over:

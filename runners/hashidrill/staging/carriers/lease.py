@@ -26,7 +26,7 @@ _TRIES_EVERY_S, _SAYS_EVERY_S = 2.0, 10.0
 
 @dataclass(frozen=True)
 class Terms:
-    """For how long a host keeps a fault by itself, in seconds; `who` is shown there."""
+    """The seconds for which a host keeps a fault without a renewal; `who` is shown on the host."""
 
     lease_s: float = 15.0
     deadline_s: float = 600.0
@@ -64,7 +64,7 @@ class Patience:
         """Whether a revert waited for it, and it has not answered since."""
 
     async def worth(self, why: str) -> bool:
-        """Whether to try again, after a moment; reports what it waits for, and why."""
+        """Waits a moment and returns whether to try again; reports what it waits for, and why."""
         now = anyio.current_time()
         if self._ends_s is None:
             self._ends_s = now + self._waits_s

@@ -103,7 +103,7 @@ class SocketStream:
 
 @asynccontextmanager
 async def dialler(login: Login) -> AsyncIterator[Dial]:
-    """Opens streams with a login of Nomad's. They end with the block at the latest."""
+    """Opens streams with a login of Nomad's. The sessions end with the block at the latest."""
     client = httpx2.AsyncClient(
         verify=login.tls.context(),
         trust_env=False,
@@ -261,7 +261,7 @@ RPC_PORT = 4647
 
 @dataclass(frozen=True)
 class Wanted:
-    """How programs are run on the clients of one datacenter."""
+    """Runs programs on the clients of one datacenter."""
 
     jobs: Jobs
     dial: Dial
@@ -459,7 +459,7 @@ class JobSession:
             await anyio.sleep(_LATER_S if self._applied and not self._reverting else _SOON_S)
 
     async def _own(self, line: bytes) -> bool:
-        """Whether a line is only for this class: that the program waits for its signal."""
+        """Whether only this class needs the line, which says that the program waits for its signal."""
         if b'"ready"' in line and self._asks:
             await self._signal("SIGUSR1")
             return True

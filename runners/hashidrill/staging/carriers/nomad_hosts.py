@@ -1,4 +1,6 @@
-"""Finds the hosts that are Nomad clients able to run hashidrill's jobs. It only reads, until a shell is requested."""
+"""Finds the hosts that are Nomad clients able to run hashidrill's jobs. The program only reads, until a shell is
+requested.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """hashidrill's jobs on single Nomad clients: how they are written, started, signalled, read and removed.
 
 A job is a system batch job with the driver raw_exec, for one node by its id: Nomad never restarts it, nor places it
-again once it ended. It holds no secrets: the arguments of a fault come by exec. Paths and fields of Nomad 1.10.5.
+again once it ended. The job holds no secrets: the arguments of a fault come by exec. Paths and fields of Nomad 1.10.5.
 """
 
 from __future__ import annotations
@@ -159,13 +159,13 @@ class Jobs:
         await self.ask("POST", path, needs="alloc-lifecycle", body={"Signal": name, "Task": TASK})
 
     async def log(self, allocation: str, offset: int, task: str = TASK) -> bytes:
-        """Its output from that offset on; empty if there is none yet."""
+        """The program's output from that offset on; empty if there is none yet."""
         params = {"task": task, "type": "stdout", "plain": "true", "origin": "start", "offset": str(offset)}
         answer = await self._asked("GET", f"/v1/client/fs/logs/{allocation}", needs="read-logs", params=params)
         return answer.body if answer.status == 200 else b""
 
     async def purge(self, name: str) -> None:
-        """Stops the job by SIGTERM, and removes it. Its allocations stay until Nomad collects them."""
+        """Stops the job by SIGTERM, and removes it. The job's allocations stay until Nomad's garbage collection."""
         path = f"/v1/job/{quote(name)}"
         answer = await self._asked("DELETE", path, needs="submit-job", params={"purge": "true"})
         if answer.status not in {200, 404}:
@@ -229,7 +229,7 @@ def refusals(evaluations: Any) -> dict[str, int] | None:
 
 
 def restarting(node: Mapping[str, Any]) -> bool:
-    """Whether it may be fit soon: it has no connection yet, or has not reported its drivers yet."""
+    """Whether the client may become usable soon: it has not connected, or has not reported its drivers yet."""
     allowed = node["SchedulingEligibility"] == "eligible"
     return bool(unfit(node)) and (node["Status"] != "ready" or allowed)
 

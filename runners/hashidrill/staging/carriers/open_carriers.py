@@ -52,7 +52,9 @@ _NEEDS["host"] = CARRIED
 
 @dataclass(frozen=True)
 class Offer:
-    """What a carrier can do on one host; `lacks` says why not, `said` what was found there."""
+    """A carrier's capabilities on one host; `lacks` gives the reasons for missing ones, `said` the facts found
+    there.
+    """
 
     capabilities: frozenset[type[Any]] = frozenset()
     lacks: Mapping[type[Any], str] = field(default_factory=dict)
@@ -99,7 +101,8 @@ async def look(
     awaited: Collection[str] = (),
     tell: Callable[[str], None] = print,
 ) -> Offers:
-    """What carriers can do on each host, without changing anything. Empty without carriers. Raises AttachError.
+    """Finds the capabilities that carriers have on each host, without changing anything. Empty without carriers. Raises
+    AttachError.
 
     `undoing`: what they can revert there, for which no agent has to run. SSH is tried first, then Nomad for the
     other hosts, whose tools are unknown before a job starts there. `awaited`: hosts that may be restarting, which it
@@ -265,7 +268,7 @@ async def carried(
     """Yields the capabilities that carriers add to each host (see `look`), and keeps them open inside the block. Raises
     AttachError.
 
-    At the end of the block, and when this process dies, agents on the hosts revert what is still in force.
+    At the end of the block, or when this process dies, agents on the hosts revert the faults still in force.
     """
     carriers = carriers_of(target.carriers, target.path)
     if carriers.ssh is None and carriers.nomad is None:

@@ -40,7 +40,7 @@ class _CarrierSettings(Strict):
 
 
 class SshSettings(_CarrierSettings):
-    """How hosts are reached over SSH."""
+    """Access to hosts over SSH."""
 
     user: str | None = Field(default=None, description="User to log in as; default: yours. Not root: needs sudo -n")
     port: int = Field(default=22, ge=1, le=65535, description="Port of sshd, where `addresses` says no other")
@@ -65,7 +65,7 @@ class SshSettings(_CarrierSettings):
 
 
 class NomadSettings(_CarrierSettings):
-    """How hosts are reached by jobs of Nomad with the driver raw_exec."""
+    """Access to hosts by Nomad jobs with the driver raw_exec."""
 
     python: str = Field(default="python3", description="Python 3.8 or later on the clients")
     placed_within: Duration = Field(

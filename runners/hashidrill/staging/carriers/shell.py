@@ -70,7 +70,7 @@ class Shell(Protocol):
     async def hold(self, told: Mapping[str, Any]) -> Session:
         """Starts a fault's agent with that specification.
 
-        Its `args` may be secret, so they stay invisible on the way. Raises FaultError.
+        The `args` may be secret, so they do not appear in logs or command lines. Raises FaultError.
         """
 
     async def again(self) -> None:

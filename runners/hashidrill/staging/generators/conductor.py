@@ -57,16 +57,16 @@ class Merge:
         self._upto_ns[worker] = max(self._upto_ns[worker], t_ns)
 
     def ahead(self, worker: str, most: int = MOST_WAITING) -> bool:
-        """Whether to stop reading that worker for now: too much waits, and for another one."""
+        """Whether to pause reading from that worker: too many messages wait for a slower worker."""
         slowest_ns = min(self._upto_ns.values())
         return self.waiting >= most and self._upto_ns[worker] > slowest_ns
 
     def taken(self) -> list[Line]:
-        """All that can be passed on now, in order."""
+        """All messages that can be passed on now, in order."""
         return self._taken(min(self._upto_ns.values()))
 
     def rest(self) -> list[Line]:
-        """All that is left, in order, once the loads have stopped."""
+        """All remaining messages, in order, once the loads have stopped."""
         return self._taken(None)
 
     def _taken(self, before_ns: int | None) -> list[Line]:

@@ -40,7 +40,7 @@ class _Shared:
     highest: float = 1.0
 
     def due(self, t_ns: int, start_ns: int) -> int:
-        """How many operations all generators together should have started by then."""
+        """The number of operations that all generators together should have started by then."""
 
         def is_due(n: int) -> bool:
             # a pace of its own each time: it only goes forward

@@ -110,7 +110,7 @@ class Link:
         """The number of the last message that was taken."""
 
     def send(self, payload: bytes) -> bytes:
-        """The frame for it, kept until it is acknowledged: write it if there is a connection.
+        """The frame for the message, stored until it is acknowledged; the caller writes it if there is a connection.
 
         Raises StreamError if the other end lags too far.
         """

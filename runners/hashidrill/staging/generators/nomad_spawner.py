@@ -40,7 +40,7 @@ def job_id(run_id: str) -> str:
 
 
 def job_of(run_id: str, workers: int, runner: str, *, lease_s: float, datacenters: Sequence[str]) -> dict[str, Any]:
-    """The job's specification, in the JSON of Nomad's API. Nothing in it is secret."""
+    """The job's specification, in the JSON of Nomad's API. The job holds nothing secret."""
     task = {
         "Name": TASK,
         "Driver": "raw_exec",
@@ -92,7 +92,7 @@ class NomadSpawner:
         return cls(Wire(Login.received(fleet["login"])), run_id, lease_s=fleet["lease_s"])
 
     async def spawn(self, runner: str, workers: int) -> Sequence[Introduction]:
-        """All of them, or none: raises SpawnError."""
+        """Starts all workers, or none: raises SpawnError."""
         try:
             datacenters = await check_room(self._wire, workers)
             job = job_of(self._run_id, workers, runner, lease_s=self._lease_s, datacenters=datacenters)

@@ -200,12 +200,12 @@ class Remote:
 
     @property
     def offset(self) -> Offset:
-        """Its clock less ours, as last measured."""
+        """The worker's clock minus ours, as last measured."""
         return self._exchanges.offset()
 
     def start(self, spec: dict[str, Any], files: dict[str, str]) -> None:
-        """Starts its loads. The run's clock was 0 when this machine's was `origin_ns`; it is told the time of its own
-        clock then.
+        """Starts its loads. The run's clock was 0 when this machine's was `origin_ns`; the worker gets the
+        corresponding time of its own clock.
         """
         if self.discipline is None:
             raise RuntimeError("its clock is not known")

@@ -102,7 +102,9 @@ def packed(entrances: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 def unpacked(
     entrances: Mapping[str, Mapping[str, Any]], files: Mapping[str, str], folder: Path
 ) -> dict[str, dict[str, Any]]:
-    """The same entrances, with the files written below `folder`, which is ours alone. Raises OSError."""
+    """The same credentials, with their files written below `folder`, which only this process's user can read. Raises
+    OSError.
+    """
     places: dict[str, str] = {}
     for number, path in enumerate(sorted({str(Path(path).parent) for path in files})):
         (folder / str(number)).mkdir(mode=0o700)

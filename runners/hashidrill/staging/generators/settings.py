@@ -67,7 +67,7 @@ def workers_of(written: Any, products: Container[str], where: str) -> NomadSetti
 
 
 def fleet_of(written: Any, logins: Mapping[str, Login], where: str) -> dict[str, Any] | None:
-    """What a LoadGenerator is told of its workers, tokens included; None if loads run on this machine.
+    """The settings of a LoadGenerator's workers, tokens included; None if loads run on this machine.
 
     Raises AttachError.
     """
@@ -92,7 +92,7 @@ def worker_count(written: Any, where: str) -> int:
 
 
 def engine_rights(namespace: str = "default") -> tuple[Right, ...]:
-    """What Nomad's token must be allowed for the workers' job."""
+    """The rights that the Nomad token needs for the workers' job."""
     work = partial(Right, "nomad", "namespace", namespace)
     wanted = ("submit-job", "read-job", "list-jobs", "read-logs")
     return (Right("nomad", "node"), *(work(each) for each in wanted))

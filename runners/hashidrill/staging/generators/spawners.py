@@ -29,7 +29,7 @@ class Spawner(Protocol):
     """Starts workers and takes them away."""
 
     async def spawn(self, runner: str, workers: int) -> Sequence[Introduction]:
-        """All of them, or none: raises SpawnError. `runner` is the runner's certificate."""
+        """Starts all workers, or none: raises SpawnError. `runner` is the runner's certificate."""
 
     async def why_gone(self, worker: Introduction) -> str:
         """The scheduler's information about a lost worker; "" for none."""
@@ -39,7 +39,7 @@ class Spawner(Protocol):
 
 
 def introduction(name: str, said: bytes | str, on: str = "") -> Introduction:
-    """From the first line of a worker's output. Raises SpawnError where it is none, or of another version."""
+    """Parses the first line of a worker's output. Raises SpawnError where it is none, or of another version."""
     where = f"worker {name}" + (f" on {on}" if on else "")
     try:
         line = safe_json.parse(said)

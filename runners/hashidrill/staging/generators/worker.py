@@ -1,8 +1,8 @@
 """A worker: a load generator on some host, reached over a stream. `python -m hashidrill.staging.generators.worker`.
 
 It prints one line of JSON, its introduction (address, certificate, session, version), and waits for its runner, the
-only peer that it admits (hashidrill.staging.generators.secrecy). The first message is its specification, with
-tokens. All of its generator's output goes back over a Link.
+only peer that it admits (hashidrill.staging.generators.secrecy). The first message is its specification, with tokens.
+The generator's whole output goes back over a Link.
 
 Its lease: if its runner is silent for longer, a worker ends its generator, which cleans up, and then itself.
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Anchor:
-    """Which keys of Consul's KV store hold what, and the key that signs an arming ("" for none)."""
+    """The keys of Consul's KV store that interlocks use, and the key that signs an arming ("" for none)."""
 
     datacenter: str
     public_key: str

@@ -199,7 +199,7 @@ def new_key() -> bytes:
 
 
 def public_of(private_key_pem: bytes) -> str:
-    """What the attach file pins. Raises UsageError."""
+    """The settings that the attach file pins. Raises UsageError."""
     raw = (
         _private(private_key_pem).public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
     )

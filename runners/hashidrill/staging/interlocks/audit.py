@@ -1,4 +1,5 @@
-"""One line for each action: who did what, where, until when. In Consul, in the recording, and to a webhook.
+"""One line for each action: who did what, where, until when. The lines go to Consul, to the recording, and to a
+webhook.
 
 A line in Consul is one key, `PREFIX/RUN/0001` (of heal: `PREFIX/RUN/heal-TIME-0001`); the folders of older runs are
 removed. A line that cannot be written is written later, and again if a restore of Consul's state removed it. No line

@@ -45,7 +45,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Limits:
-    """What the attach file allows; `servers` None: a third of each product's servers, at least one."""
+    """The limits in the attach file; if `servers` is None, a third of each product's servers, but at least one."""
 
     servers: int | None = None
     clients: float = 0.2
@@ -60,7 +60,8 @@ class Limits:
 
 @dataclass(frozen=True)
 class Window:
-    """One fault of a method: on at most `most` of `hosts` at a time, from when until when, in seconds of the method.
+    """One fault of a method: it affects at most `most` of `hosts` at a time, between two times in seconds of the
+    method.
 
     `at_a_time`: how many of its hosts the fault itself disturbs at one time, when that is fewer: a rolling restart
     disturbs one. `after`: numbers of the steps that have ended before it begins, if they could. `sets_back`: the
@@ -83,7 +84,7 @@ class Window:
         return most if self.at_a_time is None else min(most, self.at_a_time)
 
     def overlaps(self, moment_s: float, later: Window | None = None) -> bool:
-        """Whether it may disturb at that moment, when `later` begins."""
+        """Whether the fault may still disturb its hosts at that moment, when `later` begins."""
         if self.begins_s > moment_s:
             return False
         settles = 0.0 if later is not None and self.step in later.after else SETTLES_S
@@ -125,7 +126,7 @@ def troubles(windows: Sequence[Window], groups: Sequence[Group], *, breaks_quoru
 
 
 def check(windows: Sequence[Window], groups: Sequence[Group], *, breaks_quorum: bool, said: str) -> None:
-    """Raises InterlockError for each excess. `said`: the missing consent to a broken quorum."""
+    """Raises InterlockError for each excess. `said`: the text about the missing consent to a broken quorum."""
     found = list(troubles(windows, groups, breaks_quorum=breaks_quorum))
     if not found:
         return
@@ -202,7 +203,7 @@ class Disturbed:
         return any(each.step == step for each in self._now.values())
 
     def only(self, fault_id: str) -> bool:
-        """Whether nothing else is in force."""
+        """Whether no other fault is in force."""
         return not self._now.keys() - {fault_id}
 
     def begins(self, fault_id: str, window: Window) -> None:

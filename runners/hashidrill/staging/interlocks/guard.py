@@ -1,8 +1,8 @@
-"""All interlocks of one run together: the checks beforehand, and the holds during the run.
+"""All interlocks of one run: the checks before it, and the lock and watches during it.
 
 `check` only reads, in this order, and the first reason refuses: production, arming, stop button, lock, blast radius,
-rights. `held` checks again, because minutes may have passed, and then takes the lock, before the run's first write.
-In the end the lock is released, and only the audit lines are left.
+rights. `held` checks again, because minutes may have passed, and then takes the lock, before the run's first write. At
+the end the lock is released, and only the audit lines remain.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Elsewhere:
 
 @dataclass(frozen=True)
 class Subject:
-    """One run as interlocks judge it."""
+    """The facts about one run that interlocks check."""
 
     datacenter: str
     """The name in the attach file."""
@@ -248,7 +248,7 @@ class Guard:
             )
 
     async def _listed(self, what: str) -> Any:
-        """What Consul's catalog has. Raises InterlockError."""
+        """The contents of Consul's catalog. Raises InterlockError."""
         try:
             answer = await self.consul.request("GET", f"/v1/catalog/{what}")
             found = answer.json() if answer.status == 200 else None
@@ -407,7 +407,7 @@ class Held:
     async def admits(self, acting: Any) -> AsyncIterator[None]:
         """Around one fault (hashidrill.core.engine.run_state.Acting). Raises InterlockError: then nothing is applied.
 
-        It neither refuses nor delays a revert.
+        An interlock neither refuses nor delays a revert.
         """
         planned = next((one for one in self._subject.windows if one.step == acting.step), None)
         at_a_time = planned.at_a_time if planned is not None else None

@@ -47,7 +47,7 @@ class Kv:
         """The time of Consul's last answer, by its own clock; None before one that has it."""
 
     async def get(self, key: str) -> Entry | None:
-        """None for a key that is not there."""
+        """None if the key does not exist."""
         answer = await self._ask("GET", f"/v1/kv/{quote(key)}", f"read the key {key}", params={"consistent": ""})
         if answer.status == 404:
             return None

@@ -150,7 +150,7 @@ async def _ended(kv: Kv, session: str) -> None:
 
 
 async def _renew(kv: Kv, key: str, ttl_s: float, holder: Holder, *, lock: Lock, tell: Callable[[str], None]) -> None:
-    """Until cancelled, or the lock is lost."""
+    """Runs until cancelled, or until the lock is lost."""
     renewed_s, error = anyio.current_time(), ""
     while True:
         with anyio.move_on_after(ttl_s / 3 if not error else ttl_s / 12):

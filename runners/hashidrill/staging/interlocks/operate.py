@@ -106,7 +106,8 @@ async def arming_in(kv: Kv, settings: InterlockSettings, folder: Path) -> tuple[
 
 
 async def disarm(kv: Kv, settings: InterlockSettings, folder: Path, now: dt.datetime, tell: Tell) -> str:
-    """Revokes the arming for good: its nonce is kept, so that its text cannot be put back. Returns its place.
+    """Revokes the arming permanently: the nonce is recorded, so that writing the same text again has no effect. Returns
+    its place.
 
     A run in progress stops, and reverts. Raises InterlockError.
     """

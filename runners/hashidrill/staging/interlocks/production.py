@@ -73,7 +73,9 @@ class DenyList:
         return name.lower() not in self.allowed and looks_like_production(name, self.words)
 
     def troubles(self, names: Iterable[Named], metas: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
-        """What looks like production. `metas`: the meta of each node; a key may begin with a product: `consul.env`."""
+        """The signs that a datacenter is production. `metas`: the meta of each node; a key may begin with a product:
+        `consul.env`.
+        """
         for each in dict.fromkeys(names):
             if self.denies(each.name):
                 yield f"{each.what} {each.name!r}"

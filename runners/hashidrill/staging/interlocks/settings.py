@@ -25,7 +25,7 @@ Key = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_./-]*[A-
 
 
 class ArmingSettings(Strict):
-    """Where the arming is, and how long it may last. With a public key it must be signed, wherever it is."""
+    """The place of the arming, and its longest duration. With a public key it must be signed, wherever it is."""
 
     key: Key = Field(default=f"{PREFIX}/armed", description="The Consul KV key that `hashidrill staging arm` writes")
     file: str | None = Field(default=None, description="A signed file instead of the KV key; needs `public_key`")
@@ -50,7 +50,7 @@ class ArmingSettings(Strict):
 
 
 class ProductionSettings(Strict):
-    """What else means production, in addition to `prod` and `prd`, and which names only look like it."""
+    """Words that mean production in addition to `prod` and `prd`, and names that only look like production."""
 
     words: list[Word] = Field(default=[], max_length=100, description="More words that mean production, like `live`")
     names: list[str] = Field(default=[], max_length=1000, description="Names that are production, whole, like `eu-1`")
@@ -62,7 +62,7 @@ class ProductionSettings(Strict):
 
 
 class BlastRadiusSettings(Strict):
-    """How much of the datacenter may be disturbed at one time."""
+    """The share of the datacenter that may be disturbed at one time."""
 
     servers: int | None = Field(
         default=None, ge=1, le=100, description="Most servers of a product at one time (default: a third, at least one)"
@@ -129,7 +129,7 @@ class InterlockSettings(Strict):
 
 
 def interlock_rights(settings: InterlockSettings, *, sets_back: bool = False) -> tuple[Right, ...]:
-    """The rights that a run's token needs for its interlocks. It may not arm: arming needs another token.
+    """The rights that a run's token needs for its interlocks. This token may not arm: arming needs another token.
 
     `sets_back`: a fault may undo a pressed stop button; the run presses it again.
     """

@@ -1,4 +1,4 @@
-"""What ends a run from outside: the stop button, an arming that ends or is revoked, a lost lock."""
+"""The events that end a run from outside: the stop button, an arming that ends or is revoked, a lost lock."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ interlock delays their revert. The keys of loads have the names of the loads, so
 while they are removed.
 
 A revert is an action too, and a journal of another machine may ask for any. So heal acts on it only if the operator
-confirms each host, and every interlock admits its experiment now: armed, released, alone, within the blast radius.
-It takes no address from that recording, and does not remove data of its loads.
+confirms each host, and every interlock admits its experiment now: armed, released, alone, within the blast radius. It
+uses no address from that recording, and does not remove its loads' data.
 """
 
 from __future__ import annotations
@@ -339,7 +339,7 @@ def _note(note: Told, experiment: str, verb: str, undo: Mapping[str, Any]) -> No
 
 
 def _finished(done: Healed) -> str:
-    """For the last audit line: what heal finished, and what it could not."""
+    """The text of the last audit line: the faults that heal reverted, and those it could not revert."""
     said = [
         f"{what}: {', '.join(names)}"
         for names, what in (

@@ -1,8 +1,8 @@
 """The engine's process for an attached datacenter: `python -m hashidrill.staging.runs.in_attached`.
 
-It runs outside of any sandbox. It reads its specification, tokens among it, from standard input, and writes events to
-standard output. SIGINT, SIGTERM, and the end of the pipe that its runner holds open cancel the run, which reverts what
-is in force: a runner that was killed leaves nothing behind.
+The process runs outside of any sandbox. It reads its specification, including tokens, from standard input, and writes
+events to standard output. SIGINT, SIGTERM, and the end of the pipe that its runner holds open cancel the run, which
+reverts what is in force: a runner that was killed leaves nothing behind.
 """
 
 from __future__ import annotations

@@ -193,7 +193,7 @@ def beside_us(
 ) -> Iterator[Sandbox]:
     """An engine in a process and session of its own, which inherits the file descriptor `keep`.
 
-    It is never killed, because nothing else would revert.
+    The process is never killed, because nothing else would revert its faults.
     """
     with handed_over(given) as stdin, private(log, "ab") as errors:
         process = subprocess.Popen(

@@ -197,7 +197,7 @@ class Canary:
         return {"free": stat.f_bavail * stat.f_frsize}
 
     def do_take(self, size: int, files: list[str]) -> dict[str, Any]:
-        """How many bytes a new process in that cgroup could take; None when it never came to take any."""
+        """The bytes that a new process in that cgroup could allocate; None if it allocated none."""
         command = [sys.executable, "-IS", "-c", _TAKE, str(size), *files]
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
             try:
@@ -267,9 +267,9 @@ class Canary:
         return {"timings": timings}
 
     def do_burn(self, threads: int, windows: int, window: float) -> dict[str, Any]:
-        """How many cores busy threads get here together, in each window.
+        """The CPU time, in cores, that busy threads together get here in each window.
 
-        They hash, which needs no lock of the interpreter.
+        The threads compute hashes, which releases Python's interpreter lock.
         """
         began = time.monotonic()
         each: list[list[float]] = []

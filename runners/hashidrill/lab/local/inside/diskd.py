@@ -57,7 +57,7 @@ class Rule:
 
 @dataclass
 class Done:
-    """What a host's disk did since it was there, for people who look at it as `iostat` does.
+    """The disk's counters since the host started, for people who watch it as with `iostat`.
 
     Reads, writes and fsyncs that its processes made, with the time that rules made them wait; what the machine's own
     disk takes is not in it.
@@ -280,7 +280,7 @@ def felt_as(operation: str, *, synced: bool) -> frozenset[str]:
 
 
 def is_synced(fdinfo: str) -> bool:
-    """Whether /proc/PID/fdinfo/FD is about a file that is open with O_SYNC or O_DSYNC."""
+    """Whether /proc/PID/fdinfo/FD shows a file opened with O_SYNC or O_DSYNC."""
     flags = next((line.split()[1] for line in fdinfo.splitlines() if line.startswith("flags:")), "0")
     return bool(int(flags, 8) & _SYNCED)
 

@@ -221,7 +221,7 @@ class HostDaemon:
             thread.join()
 
     def _cycle(self, cores: float, stop: threading.Event) -> None:
-        """In each period they run until they have used their share.
+        """In each period the processes run until they have used their share.
 
         Overuse is deducted from the next period. It continues only processes that it stopped itself.
         """
@@ -322,7 +322,9 @@ class HostDaemon:
         return sc.process_state(pid)
 
     def _still_ending(self, agent: str) -> str:
-        """Its first thread has ended, but the kernel still ends others, which hold its ports and files."""
+        """The process's first thread has ended, but other threads are still ending, and they hold its ports and
+        files.
+        """
         pid = self._pids[agent]
         left: list[str] = []
         with contextlib.suppress(OSError):

@@ -1,6 +1,6 @@
 """`systemctl` on a local host: start, stop, restart, reload, kill, is-active and status of its agents.
 
-It runs as a person's command without site-packages: it asks the host's init (hostd), and sends signals by itself.
+It runs as a command for people, without site-packages; it asks the host's init (hostd), and sends signals itself.
 `parse` reads the command line once; checking and running use the same structure.
 """
 

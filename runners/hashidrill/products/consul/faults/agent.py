@@ -130,7 +130,7 @@ class AgentStop(BaseFault[StopParams]):
         await wait_until(f"the other servers to notice that {host.name} is gone", seen, within_s=_SEEN_WITHIN_S)
 
     def _is_out(self, state: int) -> bool:
-        """Whether it left, or at least is not alive; by Consul's default, clients leave on SIGTERM too."""
+        """Whether the agent left, or at least is not alive; by Consul's default, clients also leave on SIGTERM."""
         return state == api.LEFT if self.params.leave else state not in (0, api.ALIVE)
 
     async def _state(self, undo: Undo) -> int:
@@ -164,8 +164,8 @@ class ServerReplace(OfServers[NoParams]):
     Limits: takes about half a minute each way, most of which autopilot waits for the new server to be stable (10 s) and
     the old one for its requests to drain (5 s). The fault waits for a new server as long as it catches up, and gives up
     after 40 s without progress, or after 3 min. Each step adds one spare host to the datacenter; the old server's name
-    and what is free decide which. Loads that ask the servers themselves go on asking the old one. What conflicts with
-    it starts 2 min after its `for` at the earliest, because its end is not known beforehand.
+    and the free hosts decide which one. Loads that ask the servers themselves go on asking the old one. Conflicting
+    steps start at least 2 min after the fault's `for`, because its end is not known beforehand.
     """
 
     kind: ClassVar[str] = "consul.server.replace"
@@ -203,7 +203,9 @@ class ServerReplace(OfServers[NoParams]):
         return rights.READS
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
-        """Which spare host it takes: the order of the servers decides, then which is free. Raises FaultError."""
+        """The spare host that the step takes: the order of the servers decides first, then which hosts are free. Raises
+        FaultError.
+        """
         host = self.hosts.host(target.host)
         voters = sorted(await api.voters_with(self.hosts, host))
         await api.check_quorum_without(self.hosts, host)
@@ -213,7 +215,7 @@ class ServerReplace(OfServers[NoParams]):
         return {"spare": spares[voters.index(host.name) % len(spares)].name}
 
     async def _is_free(self, host: Host) -> bool:
-        """Whether it has never had a server: a replaced founding server comes back to its own host."""
+        """Whether the host has never had a server: a replaced founding server comes back to its own host."""
         if host.roles.get(api.AGENT) != "spare" or await api.has_agent(host):
             return False
         return "bootstrap_expect" not in await host.use(AgentFiles).agent_config(api.AGENT)

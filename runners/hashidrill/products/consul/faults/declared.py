@@ -56,7 +56,7 @@ def no_majority(place: Place) -> str:
 
 
 def needs_majority(place: Place, why: str, *, others: bool = False, longer_s: float = 0.0) -> Iterator[Claim]:
-    """All servers must answer, if two that do not would leave no majority.
+    """All servers must answer if two silent ones would leave no majority.
 
     `others`: if the step is certain to be on one server, that one may be silent.
     """

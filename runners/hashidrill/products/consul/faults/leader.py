@@ -97,9 +97,9 @@ class _LeaderFault(OfServers[P]):
         return await self._wait_for(undo, leader, to)
 
     async def _depose(self, undo: Undo, leader: Host, to: str | None) -> str:
-        """For versions without a transfer: cuts the leader off until another server leads.
+        """For versions without leadership transfer: cuts the leader off until another server leads.
 
-        If `to` must win, only `to` gets the newest log entry, without which the others cannot win. Their vote requests
+        If `to` must win, only `to` gets the newest log entry; the others cannot win without it. Their vote requests
         still reach `to`, which refuses them, adopts their term, and asks with the next one. (If they did not, the
         others would vote for themselves in each term before `to` asks: at raft_multiplier 3 nobody led for 30 s.)
         """

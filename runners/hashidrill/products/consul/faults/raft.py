@@ -295,7 +295,7 @@ _RESTARTED_WITHIN_S = 10.0
 
 
 class BloatParams(Strict):
-    """How many free pages, and whether they are put into the stopped server's file, or made by writes."""
+    """The number of free pages, and whether they are added to the stopped server's file or produced by writes."""
 
     free_pages: Annotated[int, Field(ge=_FEWEST, le=_MOST)] = 300_000
     """How many pages are free afterwards: 50,000 to 2,000,000; `by: writes` makes 100,000 at most."""

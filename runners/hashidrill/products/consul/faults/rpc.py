@@ -127,7 +127,7 @@ class StreamsParams(Strict):
 class StreamsGather(OfServers[StreamsParams]):
     """Concentrates client agents' streams on this server, by blocking streaming to the other servers.
 
-    All agents' streams, or with `agents` those of the named ones: another step can give the rest to another server.
+    Moves all agents' streams, or only those of the named `agents`: another step can move the rest to another server.
 
     An agent has all of its streams from one server, drawn by lot when it connects and again every few minutes. With
     thousands of agents each server has its share. With a few, luck decides which server has the load; this fault
@@ -214,7 +214,7 @@ class StreamsGather(OfServers[StreamsParams]):
             await host.use(PacketFilter).set_packet_rules(table_of(undo["fault_id"]), [cut_streams(others)])
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """Whether a connection that begins as for streaming is reset, from each agent to each server."""
+        """Whether a connection that starts like a stream is reset, from each agent to each server."""
         cut: list[str] = []
         servers = [self._host(undo), *map(self.hosts.host, undo["others"])]
 

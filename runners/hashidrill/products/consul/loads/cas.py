@@ -179,7 +179,7 @@ class KvCas(ConsulLoad):
 
 
 def reply_to(step: Step, answer: Answer) -> Reply:
-    """The outcome. What was read, and that a cas missed, are in the reply's detail."""
+    """The outcome. The reply's detail holds the value read, and says if a cas missed."""
     if step.op == "read":
         seen = _seen(answer)
         if seen is None:

@@ -59,7 +59,7 @@ class HealthChecks(ConsulLoad):
     signals: ClassVar[Mapping[str, None]] = {"registered": None}
 
     class Params(Strict):
-        """What each agent checks, and how often. The profile's level is that of `checks`."""
+        """The checks of each agent, and their interval. The profile's level is that of `checks`."""
 
         checks: Annotated[int, Field(ge=1, le=20_000, description="How many checks each agent makes")] = 50
         interval: Annotated[

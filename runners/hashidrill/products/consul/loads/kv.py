@@ -201,7 +201,7 @@ class KvWrite(_KvLoad):
     async def clean_up(self) -> None:
         """Deletes the keys that were written once, for a few seconds: it does not wait for a sick agent.
 
-        They would otherwise accumulate in a datacenter that stays. The next run uses the other keys again.
+        Otherwise they would accumulate in a permanent datacenter. The next run uses the other keys again.
         """
         if not self._turns.once:
             return
@@ -219,7 +219,7 @@ class KvWrite(_KvLoad):
 
 
 class KvRead(_KvLoad):
-    """Reads `keys` keys round robin. They exist before the load starts, so a missing key is an error."""
+    """Reads `keys` keys round robin. The keys exist before the load starts, so a missing key is an error."""
 
     kind: ClassVar[str] = "consul.kv.read"
     divides: ClassVar[bool] = True

@@ -47,7 +47,7 @@ TABLE = "lock"
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What one operation of a lock load did: its `Operation.detail`. Its key is that of the lock.
+    """What one operation of a lock load did: its `Operation.detail`. The operation's key is the lock's key.
 
     | op | means, with the outcome `ok` |
     |---|---|
@@ -123,7 +123,7 @@ class Contender:
 
     @property
     def holds(self) -> bool:
-        """Whether it believes that it holds the lock now."""
+        """Whether the contender believes that it holds the lock now."""
         return self._acquired and self._now_ns() < self._renewed_ns + _ns(self._pacing.ttl_s)
 
     async def run(self, first_ns: int) -> None:

@@ -1,7 +1,7 @@
 """`consul.metrics.read`: reads the metrics of Consul's servers, at known addresses or at those that Consul names.
 
-Monitoring that finds its targets through Consul depends on what it watches. In the outage of October 2021 it was
-blind for that reason.
+Monitoring that finds its targets through Consul depends on what it watches. In the outage of October 2021, monitoring
+was blind for that reason.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _LEAVE_WITHIN_S = 4.0
 class MetricsRead(ConsulLoad):
     """Reads the metrics of one server after the other, `rate` times a second, as a monitoring system does.
 
-    An operation is one look: if necessary, it first asks Consul for the servers' addresses. Its value is the address
-    that it read. `telemetry_survives` judges how long it saw nothing.
+    An operation is one look: if necessary, it first asks Consul for the servers' addresses. The operation's value is
+    the address that was read. `telemetry_survives` judges how long it saw nothing.
     """
 
     kind: ClassVar[str] = "consul.metrics.read"

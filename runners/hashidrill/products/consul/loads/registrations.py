@@ -172,7 +172,7 @@ class Registrations(ConsulLoad):
         self.context.sample("ghosts", float(ghosts))
 
     async def final_reads(self, *, within_s: float = FINAL_READS_WITHIN_S) -> Mapping[str, str | None]:
-        """Which of its changes the catalog shows of each instance; a consistent read. Raises WaitTimeoutError."""
+        """The change that the catalog shows for each instance, by a consistent read. Raises WaitTimeoutError."""
         async with self.client() as http:
             path = f"/v1/catalog/service/{self.service}"
             present = await insist(

@@ -100,7 +100,7 @@ def _read_varint(message: bytes, at: int) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class Event:
-    """One message of a stream: `index` of Raft, and which kind of payload; `raw` is all of it."""
+    """One message of a stream: Raft's `index` and the kind of payload; `raw` holds the whole message."""
 
     index: int
     end_of_snapshot: bool
@@ -125,7 +125,7 @@ class Subscription:
 
 
 class SubscribeConnection(asyncio.Protocol):
-    """One connection to a server. When it ends, all its subscriptions do, with the reason."""
+    """One connection to a server. When the connection ends, all its subscriptions end with the same reason."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -4,9 +4,9 @@ One `GET /v1/health/service/NAME?cached&tag=TAG` for each distinct tag makes the
 (with use_streaming_backend) or a background long poll (without) for 20 minutes and more. Thousands of open views
 cost the generator nothing; Consul bears the cost.
 
-A load of open things has a `count` and an `establish` rate; its profile moves the count. Openings are open loop,
-like requests: each has a moment at which it is due, and a slow one delays no other. They cost the generator CPU:
-near its core's limit fewer are due, which the signal `establish` shows.
+A load of open things has a `count` and an `establish` rate; its profile moves the count. Openings are open loop, like
+requests: each has a moment at which it is due, and a slow one delays no other. Streams cost the generator CPU: near its
+core's limit it opens fewer, which the signal `establish` shows.
 """
 
 from __future__ import annotations

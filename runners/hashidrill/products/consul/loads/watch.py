@@ -57,8 +57,8 @@ class Watch(ConsulLoad):
     class Params(Strict):
         """An operation is the first answer to a watcher, and each notification of a change.
 
-        Its latency counts from the moment that the change was sent, for changes of hashidrill's loads. A query that
-        ends because its `wait` is over does not count.
+        For changes by hashidrill's loads, the latency counts from the sending of the change. A query that ends because
+        its `wait` is over does not count.
         """
 
         count: Annotated[Count, Field(description="How many, at a level of 100%")]

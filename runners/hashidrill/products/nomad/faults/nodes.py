@@ -87,7 +87,7 @@ class NodeEligibility(_Ineligible[NoParams]):
 
 
 class DrainParams(Strict):
-    """How long tasks have before they are ended anyway."""
+    """The time that tasks get before they are ended anyway."""
 
     deadline: Duration = Field(default=Duration("30s"), gt=0)
     """How long tasks have before they are stopped anyway."""

@@ -72,7 +72,7 @@ async def allocations(hosts: Hosts, job: str, *, copy: bool = False) -> Sequence
 
 
 def runs(alloc: Mapping[str, Any]) -> bool:
-    """Whether it runs, and should."""
+    """Whether the allocation runs and is meant to run."""
     return bool(alloc["ClientStatus"] == "running" and alloc["DesiredStatus"] == "run")
 
 
@@ -81,7 +81,7 @@ _STOPPED_WITHIN_S = 45.0
 
 
 class StopParams(JobParams):
-    """Which job, and whether Nomad forgets it as well."""
+    """The job to stop, and whether Nomad also purges it."""
 
     purge: bool = Field(default=False, description="Nomad forgets the job, as `nomad job stop -purge` makes it")
 
@@ -217,7 +217,7 @@ class _OfAllocations(OfWork[P]):
 
 
 class FailParams(PickParams):
-    """How long Nomad may go on restarting the tasks."""
+    """The time for which Nomad may keep restarting the tasks."""
 
     within: Duration = Field(default=Duration("60s"), gt=0, le=600, description="Until Nomad gives the allocations up")
 

@@ -71,8 +71,8 @@ class Build:
 class Artifacts(NomadLoad):
     """Dispatches builds; each is a batch task that downloads an artifact from a node's disk before it starts.
 
-    An operation is a build: `ok` when it is complete, `fail` when Nomad gave it up. Its detail is how many downloads
-    failed and how often Nomad tried again.
+    An operation is a build: `ok` when it is complete, `fail` when Nomad gave it up. The operation's detail holds the
+    number of failed downloads and of Nomad's retries.
     """
 
     kind: ClassVar[str] = "nomad.artifacts"

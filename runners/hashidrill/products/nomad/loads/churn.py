@@ -114,7 +114,9 @@ class JobChurn(NomadLoad):
         }
 
     async def final_reads(self) -> Mapping[str, str | None]:
-        """Each step that Nomad remembers; None for one that it acknowledged and forgot. Raises WaitTimeoutError."""
+        """The state of each step that Nomad remembers; None for a step that Nomad acknowledged and forgot. Raises
+        WaitTimeoutError.
+        """
         found: dict[str, str | None] = dict.fromkeys(self._acknowledged)
         async with self.client() as client:
 

@@ -210,7 +210,8 @@ class Dispatch(NomadLoad):
         return f"{self.context.run_id}-{n}", "dispatched"
 
     async def final_reads(self) -> Mapping[str, str | None]:
-        """Each dispatch that Nomad knows; None for one that it acknowledged and forgot. Raises WaitTimeoutError.
+        """The state of each dispatch that Nomad knows; None for a dispatch that Nomad acknowledged and forgot. Raises
+        WaitTimeoutError.
 
         `LOAD.work` samples the fate of each, `LOAD.witnessed` its own reports.
         """

@@ -1,7 +1,7 @@
 """`nomad.replicas`: a service of N replicas, from nothing; how long each takes to run, at first and after each loss.
 
 The parts of a start are read from the timestamps that Nomad puts on evaluations, allocations and tasks (fields of
-1.10.5). Those of servers and nodes are wall clocks: within one machine they agree.
+1.10.5). Servers and nodes report wall-clock times, which agree within one machine.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ class _Away(Spells[str]):
 
 
 class Steps:
-    """How many replicas are requested by now: a deploy tool with small steps waits for each to be healthy."""
+    """The number of replicas requested so far: a deploy tool with small steps waits until each one is healthy."""
 
     def __init__(self, count: int, step: int, healthy_for_s: float) -> None:
         self._count, self._step, self._healthy_ns = count, step, round(healthy_for_s * _SECOND)
@@ -239,7 +239,7 @@ class Steps:
         self.asked = min(step, count)
 
     def goes_on(self, running: int, at_ns: int) -> bool:
-        """Whether this look raised `asked`."""
+        """Whether this look increased `asked`."""
         if running < self.asked or self.asked == self._count:
             self._healthy_since = None
             return False
@@ -252,7 +252,7 @@ class Steps:
 
 
 def runs(alloc: Mapping[str, Any]) -> bool:
-    """Whether it runs, and should."""
+    """Whether the allocation runs and is meant to run."""
     return bool(alloc["ClientStatus"] == _RUNS and alloc["DesiredStatus"] == "run")
 
 
@@ -264,7 +264,7 @@ class Replica(NamedTuple):
 
 
 def where(allocs: Iterable[Mapping[str, Any]]) -> dict[str, Replica]:
-    """Each replica that runs and should, by its name."""
+    """Each replica that runs and is meant to run, by name."""
     return {alloc["Name"]: Replica(alloc["NodeName"], _instance(alloc)) for alloc in allocs if runs(alloc)}
 
 

@@ -39,7 +39,7 @@ class Served:
 
     @property
     def refuses(self) -> bool:
-        """Whether it refuses like an unsealed server, by itself or through the active one."""
+        """Whether the server refuses as an unsealed server does, itself or through the active one."""
         return self.status in {400, 403}
 
 
@@ -53,7 +53,7 @@ async def asked_for_a_secret(host: Host, path: str) -> Served:
 
 
 async def find_reigns(hosts: Hosts) -> Mapping[str, str]:
-    """For each answering server: since when it is active, in its own words; "" for one that is not.
+    """For each answering server, the time since which it says that it is active; "" for an inactive one.
 
     A sealed or hanging server is left out. The moment identifies the reign: a server that stepped down and is active
     again has a later one.
@@ -178,7 +178,8 @@ _STEPPED_WITHIN_S = 20.0
 
 
 class StepDown(BaseFault[NoParams]):
-    """Ends the active server's reign, once. It does not compete for 10 s, and is active again if the handover fails.
+    """Ends the active server's reign, once. The server does not compete for 10 s, and becomes active again if the
+    handover fails.
 
     Vault answers before it steps down, and only its log says whether another server took over. So hashidrill proves the
     end of the reign; `vault_serves_within` measures which server is active afterwards, and how long none was.
@@ -240,7 +241,7 @@ class StepDown(BaseFault[NoParams]):
             raise FaultError(f"{undo['host']}: it did not step down: {said.text}")
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """In force: the previous reign is over. Gone: one server is active."""
+        """In force: the previous leader's or active server's term has ended. Gone: one server is active."""
         host, since = undo["host"], undo["prior"]["since"]
         reigns = await find_reigns(self.hosts)
         active = sorted(name for name, began in reigns.items() if began)

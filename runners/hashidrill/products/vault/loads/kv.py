@@ -192,7 +192,7 @@ def _entry(answer: Answer) -> tuple[str | None] | None:
 
 
 class KvRead(_KvLoad):
-    """Reads `keys` secrets round robin. They exist before the load starts, so a missing one is an error."""
+    """Reads `keys` secrets round robin. The secrets exist before the load starts, so a missing one is an error."""
 
     kind: ClassVar[str] = "vault.kv.read"
     divides: ClassVar[bool] = True

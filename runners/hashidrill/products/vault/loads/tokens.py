@@ -129,7 +129,7 @@ class TokenChurn(VaultLoad):
         return write_reply(answer), answer
 
     async def final_reads(self, *, within_s: float = FINAL_READS_WITHIN_S) -> Mapping[str, str | None]:
-        """For each acknowledged token its stamp, if it is in the right state: known, or revoked.
+        """The stamp of each acknowledged token that is in the right state (known, or revoked).
 
         None for a token that Vault has lost, and `STILL_VALID` for a revoked one that it still knows. Vault looks
         tokens up in its memory: one that its storage does not list is lost, and counted in `LOAD.unlisted`. Raises

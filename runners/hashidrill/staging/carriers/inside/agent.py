@@ -244,7 +244,9 @@ class Agent:
 
 
 class Guardian:
-    """A process next to the agent that reverts when the agent no longer can. It is outside the agent's session."""
+    """A process next to the agent that reverts when the agent no longer can. The process is outside the agent's
+    session.
+    """
 
     def __init__(self, agent: Agent) -> None:
         ours, self._tell = os.pipe()

@@ -55,7 +55,7 @@ class HostFault:
         raise RefusedError("no-change", f"this fault cannot be changed to {to!r}")
 
     def figures(self) -> dict[str, float]:
-        """Its cost and effect, as measured here."""
+        """The cost and effect of tracing, as measured here."""
         return {}
 
 
@@ -72,7 +72,7 @@ class Packets(HostFault):
         self.change(self.args["script"])
 
     def change(self, to: Any) -> None:
-        """Another script of the same table. Raises RefusedError."""
+        """A further nftables script for the same table. Raises RefusedError."""
         code, _, errors = self.system.run(["nft", "-f", "-"], to)
         if code:
             raise RefusedError("nft", f"nft: {errors}")
@@ -186,7 +186,7 @@ class Kill(_OnProcess):
         self._signal(self.args["signal"])
 
     def change(self, to: Any) -> None:
-        """Another signal, where it did not end by the first one. Raises RefusedError."""
+        """Sends a stronger signal if the first one did not end the process. Raises RefusedError."""
         self._signal(to)
 
     def proof(self, *, present: bool) -> tuple[bool, str]:

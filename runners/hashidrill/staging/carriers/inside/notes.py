@@ -23,7 +23,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Note:
-    """The note of a fault in force. It may hold a process's environment, so only root may read it."""
+    """The note of a fault in force. The note may hold a process's environment, so only root may read it."""
 
     def __init__(self, folder: Path, fault_id: str) -> None:
         self.path = folder / (re.sub(r"[^\w.@-]", "_", fault_id) + ".json")
@@ -73,7 +73,7 @@ def _only_ours(path: Path, found: os.stat_result) -> None:
 
 
 def another(ours: str, left: dict[str, Any]) -> bool:
-    """Whether a note is of another run, if both have one."""
+    """Whether the note belongs to another run, if both name a run."""
     theirs = str(left["spec"].get("run", ""))
     return bool(ours and theirs and ours != theirs)
 

@@ -1,7 +1,7 @@
 """The observers on a host: the canary's own system calls and packets, and readings of /proc and nft.
 
-One JSON object a line on standard input, each answered on standard output with its `id`, in any order. They end with
-standard input, and change nothing.
+One JSON object a line on standard input, each answered on standard output with its `id`, in any order. The observers
+end with standard input, and change nothing.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Observers(Canary):
     _new = _open
 
     def do_facts(self) -> dict[str, Any]:
-        """What this host can do, and why not."""
+        """The capabilities of this host, and the reasons for missing ones."""
         lacks = {}
         for what, look in {"nft": self._nft, "strace": self._strace}.items():
             try:
@@ -190,7 +190,7 @@ def _is_own(address: str) -> bool:
 
 
 def _binds_anything(protocol: str) -> bool:
-    """Whether sockets here may have addresses that the host does not have, as behind some load balancers."""
+    """Whether sockets here may use addresses that the host does not own, as behind some load balancers."""
     try:
         return (_SYSCTL / protocol / "ip_nonlocal_bind").read_text().strip() != "0"
     except OSError:

@@ -61,7 +61,7 @@ def check(system: System, references: list[str]) -> None:
 
 
 class Strace:
-    """A running strace. It ends with the thread that started it, even if that one is killed."""
+    """A running strace. The child ends with the thread that started it, even if that thread is killed."""
 
     def __init__(self, system: System, references: list[str], calls: str, inject: str = "") -> None:
         """Returns once it traces every thread. Raises RefusedError."""
@@ -112,7 +112,7 @@ def _dies_with_parent() -> None:
 
 
 class Helper:
-    """A process that answers each line with a line. It ends when its standard input does."""
+    """A process that answers each line with a line. The program ends when its standard input ends."""
 
     ended = ("", "")
     """The name and the text of the refusal after it has ended."""
@@ -203,7 +203,9 @@ def at_most(cores: float) -> float:
 
 
 def throttler(system: System, references: list[str], cores: float) -> str:
-    """Starts the process that stops and continues them. It ends with the agent, and then continues them."""
+    """Starts the process that stops and continues them. The program ends with the agent, and then continues the stopped
+    processes.
+    """
     agent = os.getpid()
     pid = os.fork()
     if not pid:
