@@ -29,7 +29,7 @@ PATIENCE_S = 150
 
 
 def commands():
-    """Those in blocks, each on a line of its own; and after them those that stand in the text."""
+    """Those in blocks, each on a separate line; and after them those that stand in the text."""
     text = PAGE.read_text()
     lines = [line.removeprefix("$ ") for body in _BLOCK.findall(text) for line in body.splitlines() if line.strip()]
     return [*lines, *dict.fromkeys(_INLINE.findall(text))]

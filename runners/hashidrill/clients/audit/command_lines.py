@@ -25,14 +25,14 @@ def words(line: str) -> list[str]:
 
 _SHELLS = frozenset({"ash", "bash", "dash", "ksh", "sh", "su", "zsh"})
 _STARTERS = frozenset({"catatonit", "dumb-init", "env", "nohup", "setsid", "tini"})
-"""They start the rest of their command line, after options of their own that take no value."""
+"""Wrappers that start the rest of their command line, after their own options without values."""
 _WRAPPERS = frozenset(
     words(
         "cgexec chpst chroot chrt envconsul flock gosu ionice ip nice nsenter numactl prlimit runuser s6-setuidgid "
         "setpriv setuidgid stdbuf strace su-exec sudo systemd-cat systemd-run taskset time timeout unshare"
     )
 )
-"""They too, after options and arguments of their own, a user for instance."""
+"""Wrappers that start the rest after their own options and arguments, for instance a user."""
 _AGENTS = {"consul": {"agent"}, "nomad": {"agent"}, "vault": {"agent", "proxy", "server"}}
 """What each program calls those of its commands that are agents."""
 _BEFORE = frozenset({"!", "command", "do", "else", "exec", "if", "then", "until", "while", "{", "("})

@@ -121,11 +121,11 @@ def tries_again(loop: ast.AST, tried: ast.Try) -> bool:
         return False
     asked_for = {node.id for part in tried.body for node in ast.walk(part) if isinstance(node, ast.Name)}
     if asked_for & _new_each_time(loop, tried):
-        return False  # the next key, or the next message, is no second try for this one
+        return False  # a loop over keys or messages does not retry: each pass handles the next one
     if not isinstance(loop, ast.While):
         return _leaves(loop, tried)
     if constant(loop.test) not in (..., False, None, 0):
-        return True  # what runs for ever comes by again, whether it succeeded or not
+        return True  # an endless loop repeats whether the call succeeded or not
     flags = {node.id for node in ast.walk(loop.test) if isinstance(node, ast.Name)}
     return bool(flags & set(_assigned((*tried.body, *tried.orelse)))) or _leaves(loop, tried)
 
@@ -362,7 +362,7 @@ def key_of(node: ast.AST) -> str:
 
 
 _CONNECTS = frozenset({"connect", "http_connect", "request"})
-"""Methods of py-consul's and hvac's clients and transports that make what sends requests, or send them."""
+"""Methods of py-consul's and hvac's clients and transports that send requests, or create the sender."""
 _LIBRARIES_OWN = ("consul.", "hvac.adapters.", "nomad.")
 
 
@@ -373,9 +373,9 @@ class Client:
     made: ast.Call | ast.ClassDef
     name: str
     given: dict[str, ast.expr]
-    """Its arguments, from its own call and its class."""
+    """The client's arguments, from its call and its class."""
     transport: str = ""
-    """Why what sends its requests may retry, for all that is seen here; empty where it does not."""
+    """Why the client's sender may retry, as far as this module shows; empty if it does not."""
     calls: tuple[ast.expr, ...] = ()
     retried: tuple[str, ...] = ()
     mounted: int = 0
@@ -555,7 +555,7 @@ def _first(call: ast.AST) -> str:
 
 
 _CLIENTS = ("consul", "hvac", "nomad", "requests", "tenacity", "urllib3")
-"""What the rules ask about: a module that holds none of these words is parsed, but not looked into."""
+"""What the rules ask about: a module without these words is parsed, but not examined."""
 
 
 @dataclass
@@ -610,7 +610,7 @@ def _look_into(tree: ast.Module) -> Module:
     for made in classes:
         bases = [dotted(base, module.names) for base in made.bases]
         if extended := next((base for base in bases if base in CLIENTS or (base and _adds_nothing(made))), ""):
-            module.names[made.name] = extended  # a call of it makes what its base would
+            module.names[made.name] = extended  # calling the subclass creates the same kind of client as its base
             module.subclasses += [(made, extended)] if extended in CLIENTS else []
     named = [(call, dotted(call.func, module.names)) for call in calls]
     module.calls = sorted((each for each in named if each[1]), key=lambda each: (each[0].lineno, each[0].col_offset))

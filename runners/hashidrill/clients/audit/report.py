@@ -44,7 +44,7 @@ def write_text(audit: Audit, console: Console) -> None:
         shown = ", ".join(paths[:_SHOWN]) + (", ..." if len(paths) > _SHOWN else "")
         script = paths[0] if "/" in paths[0] else f"./{paths[0]}"
         hint = f"; try `hashidrill retry -- {shlex.quote(script)}`" if "shell script" in what else ""
-        _line(console, f"seen and not read: {what}: {shown}{hint}", "dim")
+        _line(console, f"found but not read: {what}: {shown}{hint}", "dim")
     _line(console, summary(audit))
 
 
@@ -97,7 +97,7 @@ def _where(finding: Finding) -> str:
 
 
 def _line(console: Console, text: str, style: str = "") -> None:
-    # what it found is not for rich to read: a rule may hold [brackets]
+    # rich must not interpret the findings as markup: a rule may hold [brackets]
     console.print(Text(text, style), soft_wrap=True)
 
 
@@ -175,7 +175,7 @@ def as_sarif(audit: Audit) -> str:
                 "executionSuccessful": not audit.problems,
                 "toolExecutionNotifications": [
                     *(_note("error", each.path, each.line, each.column, each.what) for each in audit.problems),
-                    *(_note("note", each.path, 0, 0, f"seen and not read: {each.what}") for each in audit.unread),
+                    *(_note("note", each.path, 0, 0, f"found but not read: {each.what}") for each in audit.unread),
                     *(
                         _note("note", each.path, each.place.line, each.place.column, f"{each.rule_id} muted: {reason}")
                         for each, reason in audit.muted

@@ -42,7 +42,7 @@ def nomad_no_server_join(audited: Audited) -> Iterator[Hit]:
             if not found and not by_flag and not any(body.flag(auto) is not False for body in consul):
                 document, body = bodies[0]
                 role = "server" if bodies is servers else "client"
-                text = f"this Nomad {role} is not told how to find the servers"
+                text = f"this Nomad {role} has no setting that says how to find the servers"
                 yield Hit(document, body.place, text, muted=agent.unseen)
 
 
@@ -112,7 +112,7 @@ def _no_reschedule(group: Group) -> bool:
     policy = group.policy("reschedule", "ReschedulePolicy")
     if policy is None:
         return False
-    # `unlimited` is true by default for a service, unless attempts and interval are said
+    # `unlimited` is true by default for a service, unless attempts and interval are set
     return policy.number("attempts") == 0 and policy.flag("unlimited") is not True
 
 

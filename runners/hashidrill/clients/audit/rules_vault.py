@@ -151,7 +151,7 @@ def unit_without_restart(audited: Audited) -> Iterator[Hit]:
         runs = program == "consul-template" or any(map(each.command.starts, ("consul", "nomad", "vault")))
         if not runs or unit is None or each.command.supervised:
             continue
-        # what a drop-in alone does not say, its unit may
+        # the unit may hold settings that its drop-in lacks
         if unit.last("Type") == "oneshot" or (unit.partial and not unit.last("Restart")):
             continue
         if unit.last("Restart") in {"", "no"}:

@@ -137,7 +137,7 @@ class Sources:
     problems: list[Problem] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     unread: list[Unread] = field(default_factory=list)
-    """Files that hold what is judged in a language that is not read."""
+    """Files that may hold configuration, in a language that the audit does not read."""
     unknown: list[Document] = field(default_factory=list)
     """HCL and JSON files of unknown kind; each may be a part of an agent in the same directory."""
     malformed: list[tuple[str, Problem]] = field(default_factory=list)
@@ -230,7 +230,7 @@ def with_dropins(documents: Sequence[Document]) -> list[Document]:
         elif is_dropin(Path(one.path)):
             found.append(replace(one, unit=replace(one.unit, partial=True)))
         else:
-            # by the name of the file alone, whatever directory it stands in: systemd.unit(5)
+            # drop-ins are ordered by file name, whatever their directory: systemd.unit(5)
             later = sorted(of.get(one.path, []), key=lambda each: Path(each.path).name)
             more = [(each.path, each.unit) for each in later if each.unit is not None]
             found.append(replace(one, unit=one.unit.with_dropins(more)))
@@ -298,7 +298,7 @@ def _add(path: Path, sources: Sources, seen: set[tuple[int, int]], *, kind: str 
         if found.kind:
             sources.documents.append(found)
         elif named:
-            what = "nothing here looks like a configuration that is judged; --kind says what it is"
+            what = "no file here looks like a configuration that the audit knows; give its type with --kind"
             sources.problems.append(Problem(str(path), 0, 0, what))
         else:
             sources.unknown.append(found)

@@ -117,7 +117,9 @@ _REFERENCE_GAPS_AT_MOST = 6
 _TRIES = 12
 _MORE_ALONE = 4
 _CROWDED = 0.5
-"""One client alone whose gaps are shorter than this share of those of many: the many may wait for each other's work."""
+"""If a client that runs alone has gaps shorter than this share of those of many clients, the many may wait for each
+other's work.
+"""
 Say = Callable[[str], None]
 
 
@@ -184,7 +186,7 @@ class Battery:
             said = sorted({attempt.status for attempt in tap.attempts})
             raise CommandError(
                 f"{name}: without any fault it fails already ({ended.note}; it was answered"
-                f" {', '.join(map(str, said))}): nothing can be said about its retries." + _quoted(ended)
+                f" {', '.join(map(str, said))}): its retries cannot be judged." + _quoted(ended)
             )
 
     async def _seed(self, tap: Tap) -> bool:

@@ -54,7 +54,7 @@ async def private_consul(binary: Path) -> AsyncIterator[str]:
         (folder / "consul.json").write_text(json.dumps(config))
         log = folder / "consul.log"
         with log.open("wb") as output:
-            # a session of its own: Ctrl-C is for us, and we end it
+            # a separate session: Ctrl-C reaches only hashidrill, which then ends the command
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-I",

@@ -14,7 +14,7 @@ import time
 _REQUEST = b"GET /v1/kv/reference HTTP/1.1\r\nHost: tap\r\nContent-Length: 0\r\n\r\n"
 _TIMEOUT_S = 60
 _LEAST_WORK_S, _LEAST_SHARE = 0.004, 0.01
-"""About what Python's requests takes, but no more than that share of the gap."""
+"""About the CPU time of Python's requests, but at most that share of the gap."""
 _MOST_SHARE = 0.05
 """Twenty of these must not use up the machine."""
 

@@ -151,7 +151,9 @@ _CLOCK_SHARE, _CLOCK_S = 0.01, 0.002
 """What a typical gap is exact to on any machine."""
 _LONG = 0.6
 _MOSTLY_WORK = 3.0
-"""A gap shorter than this many times its own work is no wait: a loop that starts curl is busy for half of it."""
+"""A gap shorter than this multiple of the client's own work is not a wait: a loop that starts curl is busy for half of
+the gap.
+"""
 _WORTH_SAYING_S = 0.005
 _CLEARLY = 3.0
 """Two spreads of 20 clients each differ by less than this factor by chance."""
@@ -225,11 +227,11 @@ def backoff(fault: str, runs: Sequence[Run], *, own: Own | None = None) -> Judge
     first, error = middles[start]
     over = [(math.log(gap / first / BACKOFF_GROWTH), math.hypot(error, other)) for gap, other in middles[start + 1 :]]
     evidence["growth"] = round(max(typical[start + 1 :]) / first, 3)
-    # of many clients whose gaps are constant, and random, one position or another is longer than the first
+    # with random gaps of a constant mean, some position is longer than the first by chance
     to_grow, to_fail = _SIGMAS_OF_MANY if len(runs) >= _MANY_CLIENTS else _SIGMAS_OF_FEW
     grows = any(by > to_grow * error for by, error in over)
     if not grows and any(by > -to_fail * error for by, error in over):
-        text = f"{said}gaps {_listed(typical)} scatter too much to say whether they grow; more clients would tell"
+        text = f"{said}gaps {_listed(typical)} scatter too much to show whether they grow; more clients would show it"
         return unknown("backoff", fault, text, more_clients=True, **evidence)
     text = f"{said}gaps {'grow' if grows else 'do not grow'}: {_listed(typical)}"
     return (passed if grows else failed)("backoff", fault, text, **evidence)
@@ -289,11 +291,11 @@ def jitter(
     typical = [float(np.median(column)) for column in mine]
     evidence: dict[str, Any] = {"clients": len(runs), "gaps_s": _rounded(typical)}
     if not typical:
-        return not_for_it("jitter", fault, "it does not retry on this: there is no gap to spread", **evidence)
+        return not_for_it("jitter", fault, "it does not retry on this fault, so there are no gaps to judge", **evidence)
     longest = own.longest_s(typical)
     if longest < max(SHORTEST_WAIT_S, _MOSTLY_WORK * own.work_s):
         work = f", {own.work_s:.2f} s of that its own work" if own.work_s >= _WORTH_SAYING_S else ""
-        text = f"it hardly waits (at most {longest:.2f} s{work}), so that there is no wait to spread: see backoff"
+        text = f"it waits too little (at most {longest:.2f} s{work}) to judge the jitter of its waits: see backoff"
         return not_for_it("jitter", fault, text, **evidence)
     # the machine adds the same delay to every gap; the client's jitter grows with the gap: the longest gaps show most
     waits = [k for k, gap in enumerate(typical) if gap >= _LONG * max(typical) and k < len(theirs)]
@@ -356,7 +358,7 @@ def retry_after_honoured(fault: str, runs: Sequence[Run], others: Sequence[Run] 
     told = [run for run in runs if _told(run) is not None]
     waits = [wait for run in told if (wait := told_wait_s(run)) is not None]
     if told and not waits and all(run.ended for run in told):
-        return not_for_it(name, fault, "it does not retry on this: there is no wait to judge")
+        return not_for_it(name, fault, "it does not retry on this fault, so there is no wait to judge")
     if not waits:
         reason = "it was still waiting at the deadline" if told else "no attempt was answered with Retry-After"
         return unknown(name, fault, reason)
@@ -369,7 +371,7 @@ def retry_after_honoured(fault: str, runs: Sequence[Run], others: Sequence[Run] 
         "waits": len(waits),
         "other_waits": len(usual),
     }
-    text = f"came back after {waited:.2f}s, told to wait {asked:.2f}s"
+    text = f"came back after {waited:.2f}s, asked to wait {asked:.2f}s"
     if waited < asked - RETRY_AFTER_TOLERANCE_S:
         return failed(name, fault, text, **evidence)
     # a later retry waits longer anyway
@@ -386,7 +388,7 @@ def retry_after_honoured(fault: str, runs: Sequence[Run], others: Sequence[Run] 
         text = f"told less it waits up to {longest:.2f}s, so that the {min(first):.2f}s it was told show nothing"
         return unknown(name, fault, text, **evidence)
     waited, asked = min(waits, key=lambda pair: pair[0] - pair[1])
-    text = f"came back after {waited:.2f}s or more, told to wait {asked:.2f}s ({counted(len(first), 'time')})"
+    text = f"came back after {waited:.2f}s or more, asked to wait {asked:.2f}s ({counted(len(first), 'time')})"
     text += f"; told less, it comes after {longest:.2f}s at most ({counted(len(usual), 'time')})"
     return passed(name, fault, text, **evidence)
 

@@ -117,7 +117,11 @@ def transport_only(fault: str, reused: Sequence[Run], others: Mapping[str, Seque
     own = sorted(name for name, runs in tried.items() if any(run.retries for run in runs))
     if own:
         return passed(
-            "transport_only", fault, f"it retries by itself: after {', '.join(own)}", transport_only=False, retried=own
+            "transport_only",
+            fault,
+            f"it retries without being asked to: after {', '.join(own)}",
+            transport_only=False,
+            retried=own,
         )
     if "503" not in tried or tried.keys().isdisjoint(_RESETS_OF_FRESH):
         text = "it takes a 503 and a reset on a fresh connection to compare with; not both were given"

@@ -107,7 +107,7 @@ def _shed(measured: Measured) -> str:
 
 def _gone(measured: Measured) -> str:
     gone = f"its agents were gone for {measured.absent:.0%} of their time, {measured.who} the longest"
-    return f"{gone}: what they would have taken is not in it"
+    return f"{gone}: their CPU use is missing from this figure"
 
 
 def log_ratio(figure: Figure, baseline: Floats, candidate: Floats, longest: float = math.inf) -> Floats:
@@ -252,9 +252,9 @@ class Compared:
     why: str = ""
     """Why it was not measured, or too often not on one side."""
     of: int = 0
-    """How many rounds count; `interval.rounds` are those in which it was measured on both sides."""
+    """The number of rounds that count; `interval.rounds` counts those in which both sides measured the figure."""
     pairs: Sequence[Pair] = ()
-    """Those rounds: the interval and both medians come from them, and from no others."""
+    """The rounds from which the interval and both medians come."""
 
     @property
     def is_open(self) -> bool:

@@ -46,7 +46,7 @@ class Kept:
     variants: Mapping[str, ResolvedExperiment]
     rounds: list[KeptRound]
     hidden: Mapping[tuple[str, str], list[str]] | None = None
-    """Where two variants differ in secrets alone, from the comparison's own file; None before it is written."""
+    """The places where two variants differ only in secrets, from the comparison's file; None before it is written."""
 
     def hidden_between(self, one: str, other: str) -> list[str]:
         """The differences of these two variants that no recording shows."""
@@ -107,6 +107,6 @@ def read_comparison(path: Path) -> Kept:
             {(str(a), str(b)): list(map(str, places)) for a, b, places in found.get("hidden", ())},
         )
     except FileNotFoundError:
-        raise RecordingError(f"{path}: is no comparison: it has no {COMPARISON_NAME}") from None
+        raise RecordingError(f"{path}: is not a comparison: it lacks {COMPARISON_NAME}") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ExperimentError) as error:
         raise RecordingError(f"{file}: is not readable ({error}): it is not what hashidrill wrote") from None

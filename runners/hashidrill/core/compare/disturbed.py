@@ -40,7 +40,7 @@ class Use:
     own: float
     """Median CPUs that the run itself took while nothing starved it; NaN if unknown."""
     starved: bool
-    """Whether other work left almost nothing in too much of its time."""
+    """Whether other work left the run almost no CPU for too much of its time."""
     why: str = ""
     """Why other work disturbed it; "" if it did not."""
     others: float = 0.0

@@ -271,8 +271,8 @@ def _refused(kept: Kept, name: str, recording: Recording) -> str:
     if run.metadata.name != kept.experiment.name:
         return f"is a run of another experiment, {run.metadata.name}"
     said = recording.run.get("variant")
-    if said is not None and said != name:  # variants that differ in a secret alone have no other mark
-        return f"did not run the variant {name}: its run says that it is of {said}"
+    if said is not None and said != name:  # variants that differ only in a secret cannot be distinguished otherwise
+        return f"did not run the variant {name}: its recording belongs to {said}"
     differs = differences(kept.variants[name].experiment, run)
     return f"did not run the variant {name}: {differs[0]}" if differs else ""
 
@@ -292,7 +292,7 @@ def _invalid(kept: Kept, runs: Sequence[JudgedRun]) -> Iterator[str]:
             yield f"round {run.round} of {run.variant} is INVALID: {run.verdict.invalid[0]}"
     for path, count in Counter(run.path.resolve() for run in runs).items():
         if count > 1:
-            yield f"{path} is named {count} times: one run is no two"
+            yield f"{path} is named {count} times: the same run cannot count twice"
 
 
 def _compared(comparison: Expectation, kept: Kept, runs: Sequence[JudgedRun]) -> Judgement:

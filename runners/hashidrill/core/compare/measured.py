@@ -132,7 +132,7 @@ class Figure:
     if unknown.
     """
     usual: float = 0.0
-    """The same on a machine that others use too: the estimate of the noise without a calibration."""
+    """The same on a shared machine: the estimate of the noise without a calibration."""
     odds: bool = False
     """It is a share, and is compared by its odds (hashidrill.core.compare.comparison): failed over served."""
 

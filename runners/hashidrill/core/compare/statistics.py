@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 CONFIDENCE = 0.95
 """How often the intervals hold the true ratio, over all looks together."""
 ALARMS = 0.01
-"""How often two equal sides differ in any of their figures, to either side, over all looks together."""
+"""How often two equal sides are called different in any figure, in either direction, over all looks together."""
 FIRST_LOOK, LAST_LOOK = 3, 8
 FIRST_LOOK_WITH_PRIOR = 2
 MOST_TRUSTED = 4
@@ -42,7 +42,7 @@ If the noise is 1.5 times or twice the calibration's, 2.6 or 6 times as many equ
 simulated comparisons at the level of one of eight figures); with 6 rounds it would be 5 and 13 times.
 """
 UNLIKE_PRIOR = 3.0
-"""Rounds whose variance is this many times that of the calibration are judged without it: the machine has changed."""
+"""If the rounds' variance is this many times the calibration's, the calibration is ignored: the machine has changed."""
 FAR_SHARE = 0.2
 """The share of alarms for differences far outside of any noise; the rest is for Student's t."""
 FEWEST_FAR = 2
@@ -147,7 +147,7 @@ def ratio(
     # a round cannot be more exact than the scatter between its own seconds allows
     variance = max(variance, float(np.mean([each.error**2 for each in pairs])))
     error, degrees = math.sqrt(variance / count), count - 1 + more
-    # counts that agree by luck are no more exact than counting; that error is known, not estimated from the rounds
+    # counts that agree by luck cannot be more exact than their counting error, which is known without the rounds
     least = float(np.mean([each.counted**2 for each in pairs]))
     levels = [_level(1 - each, looks, prior) for each in (confidence, 1 - alarms)]
     usual, sure = (

@@ -106,7 +106,7 @@ class LoadGenerator:
         self._error = ""
 
     async def __aenter__(self) -> Self:
-        # a session of its own: Ctrl-C goes to the engine, which then stops the loads in order
+        # a separate session: Ctrl-C goes only to the engine, which then stops the loads in order
         self._process = await anyio.open_process(
             self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
         )
@@ -124,7 +124,7 @@ class LoadGenerator:
             return await self._tasks.__aexit__(kind, exc, tb)
         except BaseExceptionGroup as group:
             if exc is not None and group.split(lambda error: error is exc)[0] is not None:
-                return False  # the block's own error goes on unchanged
+                return False  # the error of the block propagates unchanged
             raise _bare(group) from None
         finally:
             with anyio.CancelScope(shield=True):

@@ -217,7 +217,7 @@ class _Course:
     never: int
     """How many failed."""
     beyond: int
-    """How many have waited longer than any served operation took."""
+    """The number of operations that have waited longer than any served operation took."""
     oldest_s: float
 
     @property

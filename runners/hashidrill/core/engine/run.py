@@ -228,7 +228,7 @@ async def run(
                     with _told(teller, journal):
                         outcome, error = await revert_again(running, path / JOURNAL_NAME, error)
                 await _collect(running, path)
-                with suppress(OSError):  # closing reports what cannot be written
+                with suppress(OSError):  # close() reports write errors
                     for failure in events.failures:
                         journal.write("note", text=failure)
                 described = {**info, **datacenter.describe(), **details}

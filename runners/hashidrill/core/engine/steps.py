@@ -1,8 +1,8 @@
 """Carries out a step of the method: on each target, in turn on each host, and following a role that moves.
 
 A person may act while the faults last (`attended`): to rehearse a runbook, or in training. The method's clock stands
-still meanwhile, so faults in force stay in force and no later step begins. When the person returns, the method ends.
-Manual work, like unsealing a server, is theirs meanwhile; the datacenter does it before and after.
+still during that time, so faults in force stay in force and no later step begins. When the person returns, the method
+ends. Manual work, like unsealing a server, is theirs meanwhile; the datacenter does it before and after.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ async def attended(running: Run, attendant: Attendant, method: anyio.CancelScope
         finally:
             running.left.set()
         running.journal.write("attended.ends", sync=True)
-        method.cancel()  # before the clock goes on, so that nothing begins or ends meanwhile
+        method.cancel()  # before the clock continues, so that no step begins or ends in between
 
 
 async def kept(running: Run) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterable, Sequence
 
 Loc = tuple[str | int, ...]
-"""Where in a document: `("load", "kv-writes", "rate")`, `("method", 0, "for")`."""
+"""A place in a document: `("load", "kv-writes", "rate")`, `("method", 0, "for")`."""
 
 MOST_PROBLEMS = 10
 MOST_LINES = 38  # fills one screen, with the last line, which counts the rest

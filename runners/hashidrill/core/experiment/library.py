@@ -30,7 +30,7 @@ _BASE = re.compile(rb"^kind:[ \t]*[\"']?Base\b", re.MULTILINE)
 _OURS = re.compile(rb"^(?:apiVersion:[ \t]*[\"']?hashidrill/|kind:[ \t]*[\"']?Experiment\b)", re.MULTILINE)
 _OTHERS = re.compile(rb"^kind:[ \t]*[\"']?(?:Base|Attach|GameDay|Scenario|Campaign)\b", re.MULTILINE)
 _METADATA = re.compile(r"^metadata:[ \t]*(?:#.*)?\n((?:[ \t#].*\n|[ \t\r]*\n)*)", re.MULTILINE)
-"""That key, and what is indented below it."""
+"""The key and the lines indented below it."""
 _INDENT = re.compile(r"^( +)[^ #\r\n]", re.MULTILINE)
 
 

@@ -182,13 +182,15 @@ class Ramp(_Part):
     """Rises evenly `to` a level `over` a time, or by steps (`by`) at every `every`, `while` conditions hold."""
 
     to: Height | None = Field(default=None, description="The level at the end; for a ramp in steps, the highest level")
-    over: Length | None = Field(default=None, description="How long it takes to get there")
+    over: Length | None = Field(default=None, description="Time to reach the level")
     by: Height | None = Field(default=None, description="The size of one step up")
     every: Length | None = Field(default=None, description="How long to hold and judge each level")
     while_: list[Condition] | None = Field(
         default=None, alias="while", min_length=1, max_length=20, description="Go on as long as these conditions hold"
     )
-    step_back: bool = Field(default=True, description="When they no longer hold, go back one step; false stays there")
+    step_back: bool = Field(
+        default=True, description="When the conditions no longer hold, go back one step; with false, stay there"
+    )
     at: Duration = Field(default=Duration("0s"), description="When a ramp in steps starts, after the method began")
     from_: Height = Field(default=Level("100%"), alias="from", description="The level that a ramp in steps starts at")
     resume: bool = Field(default=False, description="Go up again once the conditions hold again; false: never again")

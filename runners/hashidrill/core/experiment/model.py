@@ -63,7 +63,7 @@ class KnownIssue(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
-    issue: str = Field(pattern=ISSUE_PATTERN, description=f"{_PLACE}: what is known to break it")
+    issue: str = Field(pattern=ISSUE_PATTERN, description=f"{_PLACE}: the known cause of the failure")
     at_most: Bounds = Field(
         default={}, max_length=20, description="Figures of the hypothesis with their known upper bounds"
     )
@@ -234,7 +234,7 @@ class DatacenterSpec(_Parts):
         default=None, description="An existing datacenter instead: a file of `kind: Attach`, or its content"
     )
     kubernetes: dict[str, Any] | None = Field(
-        default=None, description="An existing datacenter instead, whose agents are pods: the cluster and its products"
+        default=None, description="Use an existing datacenter whose agents are pods: the cluster and its products"
     )
     disk: Disk = Disk()
     ready_within: Duration = Field(
@@ -429,7 +429,7 @@ _AFTER: list[Name] = Field(
     max_length=MOST_ENTRIES,
     description=(
         "Names of faults that this step waits for, however long they take on a slow machine: until each is "
-        "proven, or gone if it was to be over by then. The method's clock stands still meanwhile"
+        "proven, or gone if it was to be over by then. The method's clock stands still during that time"
     ),
 )
 
@@ -442,7 +442,7 @@ class Step(Strict):
     on: str = Field(description="The target, as a selector; client:NAME for faults of a client's tap")
     with_: dict[str, Any] = Field(default={}, alias="with", description="The parameters of the fault")
     at: Duration = Field(default=Duration("0s"), description="When to apply it, after the method began")
-    for_: Duration = Field(alias="for", description="How long it stays in force, from when it is applied")
+    for_: Duration = Field(alias="for", description="How long the fault stays in force, counted from its application")
     follow: bool = Field(default=False, description="Move the fault when the selector matches another host")
     after: list[Name] = _AFTER
 
@@ -507,7 +507,7 @@ class Recovery(Strict):
     """The time after the last fault, in which loads go on so that recovery is measured, not assumed."""
 
     for_: Duration = Field(
-        default=Duration("20s"), alias="for", description="How long loads go on after the last fault"
+        default=Duration("20s"), alias="for", description="How long the loads continue after the last fault"
     )
 
 

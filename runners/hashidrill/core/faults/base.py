@@ -46,7 +46,7 @@ class Cases:
     on: Sequence[tuple[str, Mapping[str, Any]]] = ()
     """Selectors and parameters of a product's fault on a real datacenter of that product."""
     momentary: bool = False
-    """Whether its effect ends by itself, so that an observer cannot be asked for it later."""
+    """Whether the effect ends without a revert, so that an observer cannot find it later."""
     disarm: Callable[[Any, Undo], Coroutine[Any, Any, None]] | str | None = None
     """Removes the effect behind the observer's back, given host and undo; None: as the fault's revert does.
 
@@ -58,7 +58,7 @@ class Cases:
     `"1ms..5000ms"` is a range of whole numbers with a unit, `"0.5..10.0"` one of decimals, a list is a choice.
     """
     weak: Callable[[Mapping[str, Any], Any], bool] | None = None
-    """Whether drawn parameters are weak compared with a machine's noise, so that the fault may refuse them."""
+    """Whether random parameters may be so weak, compared with a machine's noise, that the fault refuses them."""
     overlaps: Sequence[Mapping[str, Any] | tuple[Sequence[str], Mapping[str, Any]]] | str | None = None
     """Parameters for runs in which faults overlap at random, with selectors unless any host will do; None: `each`.
 

@@ -52,7 +52,7 @@ OBSERVER = Observer("the canary's own calls on a file next to the agent's data")
 _BYTES = 4096
 _BASELINE_WITHIN_S, _WITHIN_S = 4.0, 20.0
 DRIFT_S = 0.005
-"""How much a disk's own times may change between two looks, when another process starts to write.
+"""How much a disk's latency without a fault may change between two looks, when another process starts to write.
 
 Quiet SSDs sync in 0.2 ms, and in 4 ms next to another writer: such a change affects every operation of a look, so
 that no count of hits tells it from a delay. The requested delay must exceed the baseline by more than this.
@@ -259,8 +259,8 @@ class LatencyParams(Strict):
         if delays_over(self.delay, self.jitter)[0] <= DRIFT_S:
             what = "delay less jitter" if self.jitter else "delay"
             raise ValueError(
-                f"{what} must be longer than {Duration(DRIFT_S)}: a disk's own operations change by as much when"
-                " something else begins to write"
+                f"{what} must be longer than {Duration(DRIFT_S)}: a disk's latency changes by as much when another "
+                f"process begins to write"
             )
         return self
 
@@ -332,7 +332,7 @@ class DiskLatency(DiskTrialFault[LatencyParams]):
         """Names the shortest provable delay, which at most `at_most` of the disk's own operations reach."""
         own = sorted((timing.seconds for timing in timings), reverse=True)[at_most]
         could = Duration(math.ceil((own + DRIFT_S) / self._cut_s * self.params.delay * 1.05 * 1000) / 1000)
-        return f"a delay of {self.params.delay} cannot be told from this disk's own {operation}s; use {could} or more"
+        return f"a delay of {self.params.delay} is within this disk's usual {operation} times; use {could} or more"
 
     def as_asked(self, tried: Tried) -> bool:
         longest = self.params.delay + self.params.jitter
@@ -576,8 +576,8 @@ class DiskBandwidth(DiskTrialFault[BandwidthParams]):
         own = sorted((timing.seconds for timing in timings), reverse=True)[at_most]
         could = Bandwidth(max(1, self.size_bytes / (own + DRIFT_S) * 0.9 // 1000) * 1000)
         return (
-            f"a bandwidth of {self.params.rate} cannot be told from this disk's own for {operation}s; "
-            f"use {could} or less"
+            f"a bandwidth of {self.params.rate} is too close to this disk's usual bandwidth for {operation}; use "
+            f"{could} or less"
         )
 
     def as_asked(self, tried: Tried) -> bool:

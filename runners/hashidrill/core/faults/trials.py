@@ -20,7 +20,9 @@ _TOLERANCE, _SLACK_S, _QUICK_S = 0.05, 0.01, 1.0
 _EARLY = 0.98
 _PATIENCE_S = 1.0
 DRIFT_S = 0.002
-"""How much a link's own times may change between two looks, in all exchanges, as the machine becomes busy."""
+"""How much a link's times without a fault may change between two looks, over all exchanges, if the machine becomes
+busy.
+"""
 _BANDWIDTH_TRIAL_S, _BANDWIDTH_AT_ONCE_S = 0.15, 0.4
 _AT_ONCE_BYTES = 100_000
 """How much each of several simultaneous connections may carry: with more, they would wait for each other."""
@@ -28,7 +30,7 @@ _FEW, _MANY = 6, 32
 _SHORT_S, _MOST_BY_FEW = 0.6, 36
 _LARGEST_TRIAL_BYTES = 8_000_000
 _READ_BYTES = 32_768
-"""How much toxiproxy reads at once; it cuts larger answers by itself."""
+"""The size of toxiproxy's reads; it splits larger answers."""
 _CLOSED = (errno.ENODATA, errno.ECONNRESET, errno.EPIPE)
 _LIMITED_MARGIN_BYTES = 4096
 

@@ -16,7 +16,7 @@ from hashidrill.core.recording.reader import Recording
 
 _OF_THE_LEADER = "raft"
 _SHORTEST_S = 1.0
-"""A fault that was in force for less (a transfer of leadership) has no time of its own to be measured over."""
+"""A fault that was in force for less (a transfer of leadership) is too short to measure anything during it."""
 
 
 def all_hold(recording: Recording, until: Sequence[Condition]) -> Held:

@@ -98,7 +98,7 @@ SHED = "operations that could not be started"
 """What a doubt is about when the generator started none: too many waited for the product, or it was too slow."""
 _FEWEST_DUE = 5
 OFFERED_LEAST = 0.9
-"""A load that offers a smaller share of its rate did not do what the experiment promises."""
+"""A load that offers a smaller share of its rate did not put the promised load on the datacenter."""
 _OFFERED_OVER = 5
 """Seconds over which that is counted."""
 _LEVEL_NEAR_NS = 2 * SECOND

@@ -53,8 +53,8 @@ class Arrivals:
         if check in self._first:
             self._first.remove(check)
         else:
-            # A little early is what the network made of it. It starts when it is due: to be late is its latency, and
-            # not a lag of the generator's own schedule.
+            # The network can make a check arrive slightly early. The operation starts when the check is due: a late
+            # check counts as latency, not as the generator's lag.
             due_ns = min(due_ns, now_ns)
             emit(Operation(self._load, due_ns, due_ns, now_ns, "ok", check, status=200))
         return True

@@ -64,7 +64,7 @@ def from_operations(operations: Operations) -> list[Attempt]:
             found.append(Attempt(start_ns=start_ns, end_ns=end_ns, status=status, **noted))
         except (TypeError, ValueError):
             raise HypothesisInvalidError(
-                f"operation {index + 1} of this load is no attempt at a tap: its key is {operations.keys[index]!r};"
+                f"operation {index + 1} of this load is not an attempt at a tap: its key is {operations.keys[index]!r};"
                 f" name the client, without {SUFFIX}"
             ) from None
     return found

@@ -99,7 +99,7 @@ class Generator:
         self._courses = {load["name"]: _course(load) for load in spec["loads"]}
         self._waiting = {name: Waiting() for load in spec["loads"] for name in _measured(load)}
         self._loads = {load["name"]: self._load(spec["run_id"], load) for load in spec["loads"]}
-        # what is done once for a load that several generators share
+        # tasks that only one of several generators does for a shared load
         self._ours = {name: load for name, load in self._loads.items() if self._courses[name].share.first}
         self._together = bool(spec.get("together"))
         self._agreed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -205,7 +205,7 @@ class Generator:
             due_ns += int(BATCH_S * 1e9)
             await asyncio.sleep(max(0.001, (due_ns - time.monotonic_ns()) / 1e9))
             now_ns = time.monotonic_ns()
-            # a load of one operation a minute shows no lag of its own: this loop's lag stands in for it
+            # a load with one operation a minute cannot show its lag: this loop's lag is used instead
             self._lag.note(now_ns - due_ns)
             due_ns = max(due_ns, now_ns - int(BATCH_S * 1e9))
             self._flush()

@@ -24,8 +24,8 @@ def detail_as(cls: type[Row], detail: Detail | None, table: str, kind: str) -> R
     """The row as an object of `cls`. Raises ValueError for a detail of another load."""
     if detail is None or detail.table != table:
         what = "without a detail" if detail is None else f"of the sort {detail.table!r}"
-        raise ValueError(f"an operation {what} is no operation of a {kind} load")
+        raise ValueError(f"an operation {what} is not an operation of a {kind} load")
     try:
         return cls(**detail.fields)
     except TypeError as error:
-        raise ValueError(f"{dict(detail.fields)!r} is no operation of a {kind} load: {error}") from None
+        raise ValueError(f"{dict(detail.fields)!r} is not an operation of a {kind} load: {error}") from None

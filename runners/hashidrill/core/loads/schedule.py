@@ -84,7 +84,7 @@ CANCELLED = "still in flight when the load was stopped"
 CPU_EVERY_S = 0.25
 _OWED_FOR_NS = _NS
 _LOOK_EVERY_S = 0.05
-"""How long a change of the level may go unseen: what became due since then starts at once."""
+"""How long a change of the level may go unnoticed; operations that became due in that time start at once."""
 
 
 class Now(Protocol):

@@ -50,7 +50,7 @@ async def serve(command: Sequence[str], environment: Mapping[str, str], on_line:
     ended = asyncio.create_task(process.wait())
     try:
         await asyncio.wait({lines, ended}, return_when=asyncio.FIRST_COMPLETED)
-        if not lines.done() or lines.exception() is None:  # it may close its output and go on
+        if not lines.done() or lines.exception() is None:  # the process may close its output and continue
             await ended
     except asyncio.CancelledError:
         with contextlib.suppress(ProcessLookupError):
@@ -59,7 +59,7 @@ async def serve(command: Sequence[str], environment: Mapping[str, str], on_line:
         raise
     finally:
         await _end(process)
-        # what it wrote just before its end is still in the pipe; a grandchild may hold that open for ever
+        # the last output is still in the pipe, which a grandchild may hold open for ever
         await asyncio.wait({lines, errors}, timeout=STOP_WITHIN_S)
         for task in (lines, errors, ended):
             task.cancel()

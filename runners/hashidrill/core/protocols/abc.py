@@ -168,7 +168,7 @@ class Reason(StrEnum):
     UNEXPECTED = "unexpected"
     """Answered, but not with an answer for this kind of operation."""
     SERVICE_ENDED = "service-ended"
-    """A long-running client exited by itself; this is not an operation of its own."""
+    """A long-running client exited without being stopped; this does not count as an operation."""
     UNREPORTED = "unreported"
     """A long-running client went silent; in its steady state it would have reported this operation by then."""
 
@@ -200,7 +200,7 @@ class Operation:
     error: str = ""
     """The error in words, for people; no code may depend on it."""
     reason: str = ""
-    """The same as a code, for judging: a `Reason`, or one of the load's own, `PRODUCT.what-happened`."""
+    """The error as a code, for judging: a `Reason`, or a code of the load, `PRODUCT.what-happened`."""
     detail: Detail | None = None
 
     @property

@@ -127,11 +127,11 @@ class Claim:
     meets: str = ON_HOST
     """Where the two faults meet, for a message without a `why`."""
     local: bool = True
-    """Whether other hosts avoid the clash."""
+    """Whether the clash can be avoided by choosing other hosts."""
 
 
 takes = partial(Claim, "takes")
-"""The fault alone uses the thing."""
+"""Only this fault may use the resource."""
 needs = partial(Claim, "needs")
 """The fault relies on the thing, and so may others."""
 spoils = partial(Claim, "spoils")

@@ -41,7 +41,7 @@ class Event:
 
     audience: ClassVar[Audience] = Audience.OPERATOR
     names: ClassVar[tuple[str, ...]] = ()
-    """Its names in the journal and on the wire. If there are several, the field `event` has the one meant."""
+    """The event's names in the journal and on the wire. If there are several, the field `event` has the one meant."""
 
     event: str
     t_ns: int = 0
@@ -290,7 +290,7 @@ class Figures:
     errors: float | None = None
     """Share of ended operations that were not acknowledged, 0 to 1."""
     waiting: int = 0
-    """How many operations wait for longer than is usual, and `waited_s`: the oldest of them, in seconds."""
+    """The number of operations that wait longer than usual; `waited_s` is the age of the oldest, in seconds."""
     waited_s: float | None = None
 
 

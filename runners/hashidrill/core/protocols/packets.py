@@ -215,7 +215,7 @@ def _addresses(values: Sequence[str]) -> tuple[str, ...]:
         try:
             ipaddress.IPv4Address(one)
         except ValueError:
-            raise FaultError(f"{one!r} is not an IPv4 address, and packet rules are about these alone") from None
+            raise FaultError(f"{one!r} is not an IPv4 address; packet rules only support IPv4") from None
     if not values:
         raise FaultError("packet rules without an address would match no packet")
     return tuple(values)

@@ -52,7 +52,7 @@ class Site:
     addresses: Mapping[str, str]
     roles: Mapping[str, str] = field(default_factory=dict)
     """All agents of this host, by their services: `{"nomad": "client", "consul": "client"}`."""
-    processes: Path = Path("/proc")  # where an armed agent sees only the agents of its own host
+    processes: Path = Path("/proc")  # used on hosts where an armed agent sees only its own host's agents
     agents: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """All agents of all hosts, as `roles`."""
 
@@ -199,7 +199,7 @@ class BaseService:
         self.guests = guests
 
 
-# how it starts, and what it adds
+# the way it starts, and the settings it adds
 
 
 @runtime_checkable
@@ -364,8 +364,8 @@ class AsksServers(Protocol):
 
     name: ClassVar[str]
     asks: ClassVar[str]
-    """The signal of each client agent's host whose text names the server that it asks, and then, after commas, others
-    that it is connected to.
+    """A signal of each client agent's host. Its text names the server that the agent uses and then, after commas, other
+    servers that it is connected to.
     """
 
 
@@ -502,7 +502,7 @@ _OF_HOSTS = (
     Sampled(frozenset({"disk.fsync"}), "disk.fsync", 15.0),
     Sampled(frozenset({"process.cpu", "process.rss", "process.write_rate", "process.wchar_rate"}), "process.rss"),
 )
-"""The probes of any host. That of the disk waits for an answer for up to 10 s."""
+"""The probes of any host. The disk's probe waits up to 10 s for an answer."""
 
 
 def probed() -> list[Sampled]:

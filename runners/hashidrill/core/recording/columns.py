@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
     Bools = npt.NDArray[np.bool_]
 else:
-    # for annotations alone: reading a hypothesis's parameters must not import numpy
+    # only for annotations: reading a hypothesis's parameters must not import numpy
     Int64s = Floats = Bools = "numpy.ndarray"
 
 

@@ -92,8 +92,8 @@ def _restored(undo: Mapping[str, Any]) -> dict[str, Any]:
     if not whole or not same:
         where = undo[KEPT] or "nowhere"
         raise FaultError(
-            f"{fault_id}: the journal holds its undo without secrets; they were kept in {where}, and are gone or not "
-            "ours: put back by hand what the journal shows"
+            f"{fault_id}: the journal holds its undo without the secrets. They were stored in {where}, which is "
+            f"gone or belongs to another user: restore by hand the settings that the journal shows"
         )
     return dict(whole)
 
@@ -135,7 +135,7 @@ EVENTS = {
     "fault.stuck": "fault_id, error or evidence: it could not be reverted, or is still seen",
     "mark.begin": "mark, step, ends_ns: a part of the method began that the experiment names; nothing is broken",
     "mark.end": "mark, step: it ended",
-    "clock.stops": "at_s, waits_for: the method's clock stands still, because the next step waits for earlier ones",
+    "clock.stops": "at_s, waits_for: the method's clock stands still because the next step waits for earlier ones",
     "clock.goes": "at_s, stood_ns, text: the clock goes on; all that is planned after `at_s` shifts by stood_ns",
     "attended.begins": "at_s, in_force: a person begins to act; faults in force stay in force meanwhile",
     "attended.did": "what, text and details: a command with its host, exit code and output, or a decision",
@@ -208,7 +208,7 @@ class LineKey:
     def keep(self, lines: int) -> None:
         """Notes that this many lines are on disk."""
         if self.note is not None:
-            with contextlib.suppress(OSError, ValueError):  # a shorter journal is then not noticed; the run goes on
+            with contextlib.suppress(OSError, ValueError):  # a truncated journal then goes unnoticed; the run continues
                 known = json.loads(self.note.read_bytes())
                 write_whole(self.note, json.dumps({**known, "lines": lines}))
 
@@ -289,7 +289,7 @@ def _hold(fd: int, path: Path, within_s: float) -> None:
     deadline = time.monotonic() + within_s
     while not held_by_us(fd):
         if time.monotonic() >= deadline:
-            raise JournalHeldError(f"{path}: another process writes to it: the run goes on")
+            raise JournalHeldError(f"{path}: another process writes to it: the run is still in progress")
         time.sleep(_LOCK_GAP_S)
 
 

@@ -73,7 +73,9 @@ class Lookup:
                 raise
             raise UnknownNameError(f"{error}; {self._lacks(about)}") from None
         if about.get("shipped") is False and is_shipped(used.path) and sha256(source_of(used)) != then:
-            raise UnknownNameError(f"{name}: the one that ships is not what the run resolved; {self._lacks(about)}")
+            raise UnknownNameError(
+                f"{name}: the shipped one differs from the one that the run used; {self._lacks(about)}"
+            )
         return used
 
     def _lacks(self, about: Mapping[str, Any]) -> str:
@@ -93,7 +95,7 @@ class Lookup:
                 f"{where}: no source of {name!r} is kept there; judge it without --recorded-hypotheses"
             )
         if sha256(source.encode()) != about["sha256"]:
-            raise RecordingError(f"{where}: the source of {name!r} is not what its SHA-256 says; it was not run")
+            raise RecordingError(f"{where}: the source of {name!r} does not match its SHA-256; it was not run")
         found = [one for one in from_source(f"{where}:{about.get('file')}", source.encode()) if one.name == name]
         if not found:
             raise RecordingError(f"{where}: the source that is kept for {name!r} does not define it")
@@ -107,7 +109,7 @@ class Lookup:
         if then == now:
             return ""
         return (
-            f"{name}: judged with {used.path} (SHA-256 {now[:_SHOWN]}), which is not what the run resolved:"
+            f"{name}: judged with {used.path} (SHA-256 {now[:_SHOWN]}), which differs from the file that the run used:"
             f" {about.get('file')} ({then[:_SHOWN]}); --recorded-hypotheses runs that one"
         )
 

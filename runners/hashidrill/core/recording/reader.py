@@ -96,10 +96,10 @@ class FaultWindow:
     reverted_ns: int | None = None
     gone_ns: int | None = None
     still_ns: int | None = None
-    """When it was proven again, just before its revert; `faded_ns`: when that failed."""
+    """The time of the second proof, just before the revert; `faded_ns` is the time at which it failed."""
     faded_ns: int | None = None
     moved_ns: int | None = None
-    """When it was given up because the role that it follows had moved on."""
+    """The time at which the fault was given up because the role that it follows had moved."""
     proof: Mapping[str, Any] | None = None
     gone_proof: Mapping[str, Any] | None = None
     still_proof: Mapping[str, Any] | None = None
@@ -387,7 +387,7 @@ class Recording:
             raise RecordingError(f"{where}: {table} are not readable: expected text, got {odd[0]!r}")
         if odd := [each for column in times for each in column if type(each) is not int or abs(each) >= LONGEST_NS]:
             raise RecordingError(
-                f"{where}: {table} are not readable: {odd[0]!r} is no time of a run in nanoseconds (a week at most)"
+                f"{where}: {table} are not readable: {odd[0]!r} is not a time of a run in nanoseconds (at most a week)"
             )
         try:
             yield

@@ -42,7 +42,7 @@ OPEN_NAME = "open"
 _BYTES = 32
 AUDIT_NAME = "audit.jsonl"
 LINKED = (JOURNAL_NAME, HEAL_NAME, RESOLVED_NAME, AUDIT_NAME, "artifacts")
-"""Files and folders that heal reads or writes: none of them may be a link."""
+"""Files and folders that heal reads or writes: a link among them is refused."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ def machine_key() -> bytes:
     private = status.st_uid == os.geteuid() and stat.S_ISREG(status.st_mode) and not status.st_mode & 0o077
     if not private or len(key) != _BYTES:
         raise UsageError(
-            f"{path}: not a key that you alone can read: remove it, and the next run makes one; heal then asks about"
-            " earlier recordings"
+            f"{path}: not a key that only you can read: remove it, and the next run makes a new one; heal then asks "
+            f"for confirmation for earlier recordings"
         )
     return key
 
@@ -180,7 +180,7 @@ def _check_resolved(run: Path, began: Entry) -> None:
     except OSError:
         digest = ""
     if digest != began.data.get("resolved"):
-        raise NotOursError(f"its {RESOLVED_NAME} is not what the run began with")
+        raise NotOursError(f"its {RESOLVED_NAME} has changed since the run began")
 
 
 def _noted(run: Path, run_id: str, lines: int) -> str:

@@ -200,7 +200,7 @@ class RecordingWriter:
 
     def _drain_into(self, database: sqlite3.Connection) -> None:
         database.execute("PRAGMA journal_mode=WAL")
-        database.execute("PRAGMA synchronous=OFF")  # the journal carries what must survive a crash of the machine
+        database.execute("PRAGMA synchronous=OFF")  # only the journal must survive a crash of the machine
         database.executescript(_SCHEMA)
         database.execute(f"PRAGMA user_version={FORMAT}")
         tables = Tables(database)

@@ -105,7 +105,7 @@ class Attempt:
     granted: bool | None = None
     """Consul's answer to `?acquire=`."""
     operation: str = ""
-    """The operation it belongs to, if the tap was told."""
+    """The operation that the attempt belongs to, if the tap knows it."""
     body: str = ""
     """A fingerprint of the request's body; "" if there is none, or it was not read."""
     said: str = ""
@@ -148,7 +148,7 @@ class Again:
 
     attempts: tuple[Attempt, ...] = ()
     usual: int = 1
-    """How many of these the operation sends without any fault."""
+    """The number of such requests that the operation sends without a fault."""
     doubt: str = ""
     """Why there may be more of them; "" if there are not."""
 

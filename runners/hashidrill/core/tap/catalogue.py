@@ -161,8 +161,9 @@ _VERDICTS = [
     VerdictClass(
         "transport_only",
         "FAIL: the client is transport_only: a request is replayed after a reset on a reused connection, and neither"
-        " after a 503 nor after a reset on a fresh one. That is the HTTP library keeping its pool honest, no retrying;"
-        " it counts as not present. PASS: the client retries after a 503 or a reset on a fresh connection.",
+        " after a 503 nor after a reset on a fresh one. The HTTP library only replaced a stale connection;"
+        " that is not a retry, and counts as not present. PASS: the client retries after a 503 or a reset on a fresh"
+        " connection.",
         "nothing is ever replayed (present says so), or no connection was ever reused; in an experiment, not both a 503"
         " and a reset on a fresh connection were given",
         "Go net/http Transport; aiohttp client; RFC 9112 section 9.3.1",
@@ -290,12 +291,12 @@ _VERDICTS = [
 ]
 FIXES = {
     "present": "try again, a few times, after a failed connection, a timeout, 429, 500, 502, 503 and 504",
-    "transport_only": "retry yourself: what the HTTP library sends again keeps its pool honest, and is no retry",
+    "transport_only": "retry in your code: the HTTP library only replaces stale connections, which is not a retry",
     "bounded": "end after a few attempts, and at a deadline",
     "timeout_present": "set a timeout for each attempt, and a deadline for the whole operation",
     "backoff": "wait longer before each attempt than before the last one",
     "exponential": "double the wait each time, up to a limit",
-    "jitter": "make the waits random, between 0 and what backoff says",
+    "jitter": "make the waits random, between 0 and the backoff",
     "retry_after_honoured": "wait as long as Retry-After says: a number of seconds, or a date",
     "idempotent_only": "send a write again only if it carries an idempotency key or a check-and-set",
     "watch_resets": "begin again at index 0 when the index goes backwards",
@@ -305,7 +306,7 @@ FIX_OF_WRITES = (
     "try again, a few times, only where the write was surely not carried out: after a refused connection, an unknown"
     " name, 429 and 503 (when Retry-After says); after any other fault only with an {key}"
 )
-"""The same of `present`, for a write that may be applied twice: what `idempotent_only` allows."""
+"""The fix for `present` if a write may be applied twice: retry only what `idempotent_only` allows."""
 VERDICTS: dict[str, VerdictClass] = {verdict.name: verdict for verdict in _VERDICTS}
 
 BATTERY_PAIRS: tuple[tuple[str, str], ...] = tuple((v.name, f) for v in _VERDICTS for f in v.battery_faults)

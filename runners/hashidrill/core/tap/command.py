@@ -68,7 +68,7 @@ class Ended:
 def pointed_at(command: Sequence[str], url: str, environment: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
     """The command and its environment with the tap's address in them: `{url}`, and the variables that clients read."""
     address = url.partition("://")[2]
-    direct = f"127.0.0.1,localhost,{address.rpartition(':')[0]}"  # what is addressed itself needs no proxy
+    direct = f"127.0.0.1,localhost,{address.rpartition(':')[0]}"  # a server that is addressed directly needs no proxy
     values = {
         "CONSUL_HTTP_ADDR": url,
         "NOMAD_ADDR": url,

@@ -112,7 +112,7 @@ class WithProbability:
     def __post_init__(self) -> None:
         check_fault(self.fault)
         if self.fault in UNSEEN:
-            raise UsageError(f"{self.fault} cannot be given by chance: there is no attempt to decide about; use First")
+            raise UsageError(f"{self.fault} cannot be probabilistic; use First")
         if not 0 <= self.probability <= 1:
             raise UsageError(f"a probability is between 0 and 1, not {self.probability}")
         self._random = random.Random(self.seed)

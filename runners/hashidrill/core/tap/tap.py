@@ -270,7 +270,7 @@ class Tap:
         self._tls = tls
         self._door = Door(host, port)
         self._ended: list[Attempt] = []
-        # weakly: asyncio alone knows when a handshake with TLS failed
+        # a weak reference: only asyncio knows when a TLS handshake has failed
         self._open: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._count = 0
 

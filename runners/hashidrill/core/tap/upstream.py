@@ -58,7 +58,7 @@ class HttpUpstream:
         except ValueError:
             raise UsageError(f"{url}: the port is not a number; write it like http://127.0.0.1:8500") from None
         if split.scheme not in {"http", "https"} or not split.hostname:
-            raise UsageError(f"{url!r} is no URL of a server; write it like http://127.0.0.1:8500")
+            raise UsageError(f"{url!r} is not the URL of a server; write it like http://127.0.0.1:8500")
         self.url = url
         self.local = None if local_address is None else (local_address, 0)
         self.host = split.hostname

@@ -72,7 +72,7 @@ def git(
 def commit_of(revision: str, *, folder: Path | None = None) -> str:
     """The hash of the commit that a person names. Raises UsageError for none."""
     if revision.startswith("-"):  # git would take it for an option
-        raise UsageError(f"--git {revision}: what begins with a dash is no revision")
+        raise UsageError(f"--git {revision}: a revision cannot begin with a dash")
     try:
         found = git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}", folder=folder)
     except UsageError:

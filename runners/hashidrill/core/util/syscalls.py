@@ -185,7 +185,7 @@ OPERATIONS = {
 }
 """The system calls behind each disk operation that a fault can name."""
 WHOLE_DISK = ("sync", "syncfs")
-"""They sync a whole disk: people call them, agents do not."""
+"""Calls that sync a whole disk: people use them, agents do not."""
 
 
 def operation_of() -> dict[int, tuple[str, str]]:

@@ -252,13 +252,13 @@ def _check_modes(asked: Asked) -> None:
     if git and asked["build"] and (asked["path"] or asked["command"]):
         raise UsageError("--build makes a program, --path and --command a configuration: use one of them")
     if git and asked["client"] and not asked["build"]:
-        raise UsageError("--client names who runs what --build makes: give the --build")
+        raise UsageError("--client names the client that runs the result of --build: give --build too")
     if git and not of_git:
-        raise UsageError("--git needs what to take from each commit: --path, --command or --build")
+        raise UsageError("--git needs to know what to test of each commit: --path, --command or --build")
     if asked.get("duet") and not (asked["build"] and asked["figure"]):
         raise UsageError("--duet runs the good end beside each candidate: it goes with --build, and a --figure")
     if asked["expect"] and asked["figure"]:
-        raise UsageError("--expect and --figure both say what breaks: use one of them")
+        raise UsageError("--expect and --figure both define a broken run: use one of them")
 
 
 def _check_paths(paths: Sequence[str]) -> None:
@@ -283,7 +283,7 @@ def _candidates(
     if asked["build"]:
         clients = clients_of(asked["client"], given)
         if asked.get("duet") and (client := asked["figure"].partition(".")[0]) not in clients:
-            raise UsageError(f"--duet compares what --build makes: give --client {client} the command that runs it")
+            raise UsageError(f"--duet compares the results of --build: give --client {client} the command that runs it")
         duet = bool(asked.get("duet"))
         return Programs(given, repository, names, work, say, build=asked["build"], clients=clients, duet=duet)
     make = lambda files, ends: configured(given, files, product=product, refusal=refusal, ends=ends)  # noqa: E731

@@ -68,7 +68,7 @@ Install = Annotated[
 
 
 def examples(*commands: str) -> str:
-    """The end of a command's help. The first line keeps each command on a line of its own."""
+    """The end of a command's help. The first line keeps each command on a separate line."""
     title = "Example" if len(commands) == 1 else "Examples"
     return "\n".join(["\b", f"{title}:", *(f"  hashidrill {command}" for command in commands)])
 

@@ -37,7 +37,7 @@ from hashidrill.reports.live.progress import Progress
 
 _STACK_NOMAD, _STACK_VAULT = "3+2", "3"
 _PARTS = {"--consul", "--servers", "--clients", "--nomad", "--vault", "--stack", "--kubernetes"}
-"""Options that say what a datacenter has."""
+"""Options that describe a datacenter."""
 _MOST_SERVERS, _MOST_CLIENTS = 9, 20
 _LAST_PORT = 65535
 Name = Annotated[str, typer.Option("--name", help="Name of the datacenter, if there are several.")]

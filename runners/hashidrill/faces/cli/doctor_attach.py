@@ -139,7 +139,7 @@ def lines(looked: Looked) -> list[str]:
         had = sorted(kind for kind, why in kinds.items() if not why)
         told.append(f"\n{len(had)} of {len(kinds)} {what} can be had there: {', '.join(had) or 'none'}")
         told += [f"  {kind}: {why}" for kind, why in sorted(kinds.items()) if why]
-    why = "" if looked.offers else ", because they are reached by the addresses of their APIs alone"
+    why = "" if looked.offers else ", because hashidrill only knows the addresses of their APIs"
     told.append(f"\nWhat its hosts lack{why}:")
     told += [f"  {capability}" for capability in absent(looked.target, looked.estate, looked.offers)]
     told.append("\nNo logs, and no figures of disks, processes and connections, are recorded there.")

@@ -108,7 +108,7 @@ class Asker:
         os.write(self._wake, b"x")
 
     def _show_told(self, prompt: str) -> None:
-        over = "\r\x1b[K" if sys.stdout.isatty() else "\n"  # what is typed so far stays typed
+        over = "\r\x1b[K" if sys.stdout.isatty() else "\n"  # keep the text typed so far
         while self._told:
             line = plain_line(self._told.popleft())
             sys.stdout.write(for_encoding(f"{over}{line}\n{prompt} ", sys.stdout.encoding))

@@ -142,7 +142,7 @@ def gate(
     key_map_: Annotated[
         Path | None, typer.Option("--key-map", help="YAML that says which experiments matter for which keys.")
     ] = None,
-    time_budget: Annotated[str, typer.Option(help="How long all of it may take.")] = "10m",
+    time_budget: Annotated[str, typer.Option(help="The time limit for the whole suite.")] = "10m",
     rounds: Annotated[
         int, typer.Option(min=2, max=MOST_ROUNDS_ASKED, help="Most rounds of each experiment.")
     ] = AT_MOST,
@@ -163,7 +163,8 @@ def gate(
         bool, typer.Option("--dry-run", help="Read, audit, ask the agent, choose experiments; run nothing.")
     ] = False,
     calibrate_: Annotated[
-        bool, typer.Option("--calibrate", help="Measure what difference this machine can show, and keep it.")
+        bool,
+        typer.Option("--calibrate", help="Measure the smallest difference that this machine can show, and store it."),
     ] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of gate.json.")] = False,
     as_json: Json = False,

@@ -109,7 +109,7 @@ def _tell(document: dict[str, Any], lines: Iterable[str], *, as_json: bool) -> N
 
 def list_(
     experiment: AnExperiment = None,
-    last: Annotated[int, typer.Option(min=1, help="How many of the last ones.")] = 30,
+    last: Annotated[int, typer.Option(min=1, help="Show this many of the latest runs.")] = 30,
     everywhere: Everywhere = False,
     as_json: Json = False,
     db: Db = None,
@@ -308,7 +308,7 @@ def add(
                 if not recording.events("end"):
                     raise UsageError(
                         f"{path}: it goes on, or its runner died: `hashidrill heal {path}`, then add it"
-                    )  # a run that goes on is stored at its end
+                    )  # a run in progress is stored at its end
                 stored = store.add(run_from(recording))
                 (added if stored.new else known).append(stored.id)
             except HashidrillError as error:

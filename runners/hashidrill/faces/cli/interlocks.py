@@ -73,7 +73,9 @@ def arm(
     key: KeyFile = None,
     breaks_quorum: Annotated[
         bool,
-        typer.Option("--breaks-quorum", help="Those that say `breaks_quorum: true` may break one, or set back state."),
+        typer.Option(
+            "--breaks-quorum", help="Experiments with `breaks_quorum: true` may break a quorum, or set back state."
+        ),
     ] = False,
     new_key: Annotated[
         Path | None, typer.Option("--new-key", metavar="FILE", help="Make a signing key there, and arm nothing.")
@@ -165,7 +167,7 @@ def stop(
     if release:
         print_text(f"the stop button of {target.name} is released\n")
         return
-    said = ", and no run goes on there" if over else ""
+    said = ", and no run is in progress there" if over else ""
     print_text(
         f"the stop button of {target.name} is pressed{said}; release it with"
         f" `hashidrill staging stop --attach {target.path} --release`\n"
@@ -213,7 +215,7 @@ def _new_key(path: Path, *, as_json: bool) -> None:
     if as_json:
         print_json({"key": str(path), "public_key": arming.public_of(key)})
         return
-    print_text(f"{path} is yours alone. The attach file pins, under interlocks.arming:\n")
+    print_text(f"Only you can read {path}. The attach file pins, under interlocks.arming:\n")
     print_text(f"  public_key: {arming.public_of(key)}\n")
 
 

@@ -158,7 +158,8 @@ def _list_runs(runs_dir: Path, *, as_json: bool) -> None:
 
 def _verdict(path: Path) -> str:
     try:
-        file = os.open(f"{path}/{VERDICT_NAME}", os.O_RDONLY)  # of thousands, its first bytes alone are quick
+        # for thousands of files, reading only the first bytes is quick
+        file = os.open(f"{path}/{VERDICT_NAME}", os.O_RDONLY)
         try:
             first = _FIRST.match(os.read(file, _BEGINS_IN))
         finally:

@@ -118,7 +118,7 @@ def library_fits() -> list[Fit]:
             with hypothesis.looking_up(unrun(path)):
                 experiment = load_experiment(path)
             if experiment.datacenter.stands:
-                continue  # this machine carries its load alone
+                continue  # only this machine runs its load
             found.append((name, experiment, required_by(experiment)))
         except HashidrillError:
             continue  # `hashidrill validate` reports the problem
@@ -152,10 +152,12 @@ def register(app: typer.Typer) -> None:
 
 def doctor(
     as_json: Json = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every check, with what was found.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show every check with its result.")] = False,
     attach: Annotated[
         Path | None,
-        typer.Option("--attach", metavar="FILE", help="Look at this datacenter instead: what can run against it."),
+        typer.Option(
+            "--attach", metavar="FILE", help="Check this datacenter instead: which experiments can run against it."
+        ),
     ] = None,
 ) -> None:
     """Say what this machine lacks, what that costs, how to get it.

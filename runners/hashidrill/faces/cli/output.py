@@ -17,7 +17,7 @@ from hashidrill.reports.text import for_encoding
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _CONTROLS = re.compile(r"(\x1b\[[0-9;?]*[A-Za-z]|\r)|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""First what rich itself writes to a terminal: colours, and moves of the cursor."""
+"""The escape sequences that rich itself writes to a terminal: colours, and cursor movements."""
 
 
 class Output:

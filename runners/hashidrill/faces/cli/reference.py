@@ -258,7 +258,7 @@ READS = {
         "values": "what it wrote",
         "errors": "why it was not ok, in words",
         "reasons": "the same as a code, like `timeout`",
-        "details": "what only loads of its kind record, or None",
+        "details": "fields that only loads of this kind record, or None",
     },
     'recording.series("raft.leader")': {
         "t_ns": "when the probe looked",
@@ -277,7 +277,7 @@ READS = {
         "still_ns": "it was measured again, just before the revert",
         "reverted_ns": "`revert` returned",
         "gone_ns": "its effect was measured to be gone",
-        "proven": "times are None for what did not happen",
+        "proven": "times are None for events that did not happen",
     },
     "recording": {
         "loads": "the loads with operations",
@@ -291,7 +291,7 @@ READS = {
         "run": "versions, configuration, hosts and machine",
     },
 }
-"""What a hypothesis reads, and what it means. Types and examples are those of `_planted`."""
+"""The columns that a hypothesis can read, and their meaning. Types and examples are those of `_planted`."""
 _EXAMPLE_CHARACTERS = 46
 
 

@@ -52,8 +52,9 @@ class Memory:
 
     webhook: str | None = None
     interrupted: bool = False
-    """Ctrl-C came while a run was kept, or its terminal was closed: it had ended, and its verdict stands; nothing more
-    must begin."""
+    """Ctrl-C (or a closed terminal) came while a finished run was being stored: its verdict stands, and no further run
+    begins.
+    """
 
     @classmethod
     def of(cls, notify: str | None = None) -> Memory:
@@ -87,7 +88,7 @@ class Memory:
             yield
         except KeyboardInterrupt:
             self.interrupted = True
-            if not found:  # else it came later, and whoever told the webhook said so
+            if not found:  # otherwise Ctrl-C came later, and the code that calls the webhook has reported it
                 _noted(say)(f"interrupted while the history was written; the verdict stands{hint}")
 
 

@@ -148,7 +148,7 @@ def run(
     if audience is not Audience.OPERATOR and not json_lines:
         raise UsageError(f"--audience {audience} is about who reads the JSON lines; use it with --json-lines")
     memory = Memory.of(notify)
-    say = console()  # what operators read; the JSON may be piped to somebody else
+    say = console()  # this text is for operators; the JSON may go to another program
     if not experiments and attach is not None:
         raise UsageError("name the experiments to run in an existing datacenter")
     experiments = experiments or _own(say)
@@ -412,7 +412,7 @@ def _judged_again(path: Path, say: Console | None, resolved: bool | Path) -> tup
     if is_comparison(path):
         return _compared(path, say, near_to=None, recorded_hypotheses=resolved)
     found = Recording(path)
-    if is_rehearsal(found):  # by what the runbook did; the experiment's expectations are of a whole run
+    if is_rehearsal(found):  # judged by the runbook's effect; the experiment's expectations apply to a whole run
         verdict, report = report_of(found, rehearsal_verdict(found))
     else:
         verdict, report = judge_and_report(found, recorded_hypotheses=resolved)

@@ -207,7 +207,9 @@ def _path(path: Path, *, relative: bool) -> str:
     try:
         return whole.relative_to(Path.cwd()).as_posix()
     except ValueError:
-        raise UsageError(f"{path}: a workflow has the files of its repository alone: call this in its root") from None
+        raise UsageError(
+            f"{path}: a workflow only sees the files of its repository: run this command in the repository's root"
+        ) from None
 
 
 def _in_a_checkout() -> list[str]:

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from hashidrill.core.protocols.events import Audience, Bus, Subscriber
     from hashidrill.gamedays.warroom.room import Room
 
-Serve = Annotated[
-    bool, typer.Option("--serve", help="Serve a page on the loopback that shows what happens, as it happens.")
-]
+Serve = Annotated[bool, typer.Option("--serve", help="Serve a live page of the run on the loopback.")]
 Port = Annotated[
     int, typer.Option("--port", metavar="PORT", help="With --serve: the port of the page; 0 is any that is free.")
 ]

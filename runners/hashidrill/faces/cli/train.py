@@ -100,7 +100,7 @@ def train(
     listing: Annotated[
         bool, typer.Option("--list", help="Show the scenarios, and what the trainee has played.")
     ] = False,
-    on: Annotated[bool, typer.Option("--games", help="Show the games that are on, and how each stands.")] = False,
+    on: Annotated[bool, typer.Option("--games", help="Show the games in progress, and the state of each.")] = False,
     seats: Annotated[
         str | None,
         typer.Option(
@@ -118,13 +118,15 @@ def train(
     ] = _LOOPBACK,
     overrule: Annotated[
         Judged | None,
-        typer.Option("--overrule", help="For the trainer, while a game is on: the last diagnosis is right, or wrong."),
+        typer.Option(
+            "--overrule", help="For the trainer, during a game: rule that the last diagnosis is right, or wrong."
+        ),
     ] = None,
     because: Annotated[
         str, typer.Option("--because", metavar="WORDS", help="With --overrule: the reason, which the score card shows.")
     ] = "",
     cancel: Annotated[
-        bool, typer.Option("--cancel", help="For the trainer: end the game that is on; it counts for nothing.")
+        bool, typer.Option("--cancel", help="For the trainer: end the running game without a score.")
     ] = False,
     shell: Annotated[bool, typer.Option("--shell/--no-shell", help="Open a shell of the game.")] = True,
     serve: Serve = False,
@@ -181,7 +183,7 @@ def train(
     on_now = len(games.all_games())
     if on_now and (
         warning := classroom.Carries.here(course, on_now).trouble(1)
-    ):  # alone, the engine's own check will do
+    ):  # for a single game, the engine's own check is enough
         live.say(say_to, f"warning: {warning}")
     allow_installing(install)
     out = new_folder(runs_dir.parent / TRAINING, f"{course.name}-{who}")
@@ -220,7 +222,9 @@ def _ends(out: Path, log: Path, say_to: Console, *, as_json: bool) -> NoReturn:
 
 def say(
     what: Annotated[str, typer.Argument(metavar="WHAT", help=f"One of: {', '.join(WORDS)}.")],
-    words: Annotated[list[str] | None, typer.Argument(metavar="WORDS", help="For a diagnosis: what is wrong.")] = None,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="WORDS", help="For a diagnosis: the words that say what is wrong.")
+    ] = None,
     trainee: Trainee = None,
     as_json: Json = False,
 ) -> None:
@@ -393,7 +397,7 @@ def _hold_class(
             room.show({**table.look(), "about": [*about, *busy]})
             time.sleep(_CLASS_EVERY_S)
     on = table.going_on()
-    live.say(console(), "the page is closed" + (f"; these games go on: {', '.join(on)}" if on else ""))
+    live.say(console(), "the page is closed" + (f"; games in progress: {', '.join(on)}" if on else ""))
 
 
 def _tell_class(
@@ -412,11 +416,11 @@ def _tell_class(
         f"Each trainee types `{told['login']}`; the key opens their own game alone.",
     ]
     if told["login"].startswith("ssh root@"):
-        steps.insert(0, "Better start this command again from an account of its own: games need no root.")
+        steps.insert(0, "Better start this command again from a separate account: games do not need root.")
     for number, step in enumerate(steps, 1):
         live.say(say_to, f"  {number}. {step}")
     live.say(say_to, f"  On this machine, `hashidrill train {course.name} --trainee {told['seats'][0]}` does as well.")
-    live.say(say_to, "Ctrl-C closes the page; games that are on go on.")
+    live.say(say_to, "Ctrl-C closes the page; games in progress continue.")
 
 
 def _campaign(who: str, *, as_json: bool) -> None:
@@ -498,7 +502,7 @@ def _paged(game: games.Game, course: Course) -> dict[str, Any]:
 
 def _look_around(game: games.Game, course: Course, say_to: Console) -> None:
     """A shell, into which the pager comes as a message of `wall` does."""
-    live.say(say_to, "`help` says what there is in this shell; `say ready` does as well")
+    live.say(say_to, "`help` lists the commands of this shell; `say ready` works too")
 
     def announce() -> None:
         with contextlib.suppress(DatacenterError):
@@ -554,7 +558,7 @@ def _in_shells(game: games.Game, say_to: Console) -> None:
         _shell(game, None, [])
         if not _is_on(game):
             return
-        live.say(say_to, "the game goes on; this terminal waits: Enter opens a shell, Ctrl-C gives up")
+        live.say(say_to, "the game continues; this terminal waits: Enter opens a shell, Ctrl-C gives up the game")
         if not _enter(game):
             return
 
@@ -610,7 +614,7 @@ def _attended(game: games.Game) -> Iterator[None]:
         stop.add_note(_GIVEN_UP.format(out=game.out))
         try:
             games.ask(game, {"op": "say", "what": "give-up"})
-        except UsageError:  # it is over, or its keeper is too busy to answer and would go on
+        except UsageError:  # the game is over, or its keeper is too busy to answer
             if game.alive:
                 os.kill(game.pid, signal.SIGTERM)
         raise

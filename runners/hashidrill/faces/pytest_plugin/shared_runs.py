@@ -314,8 +314,8 @@ def _find_comparison(given: list[Path], asked: str) -> Kept:
         there = ", ".join(sorted({kept.experiment.name for kept in found.values()})) or "none"
         where = ", ".join(map(str, given))
         raise UsageError(
-            f"no comparison of {asked} in {where} (--hashidrill-recording); there are those of: {there}. Its variants"
-            " are judged together: name the folder of the comparison, or the one that holds it"
+            f"no comparison of {asked} in {where} (--hashidrill-recording); there are those of: {there}. Its "
+            f"variants are judged together: name the folder of the comparison, or the folder above it"
         )
     return found[ours[-1]]
 

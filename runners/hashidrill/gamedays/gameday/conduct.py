@@ -21,7 +21,7 @@ Kind = Literal["check", "message", "predict", "go", "run", "note", "pause", "act
 Done = Mapping[str, Result]
 MOST_ACTIONS = 100
 LATE = "late"
-"""A run whose turn came when the day had gone on for too long: it does not begin, and the day ends."""
+"""A run whose turn came after the day's time limit: it does not begin, and the day ends."""
 
 
 @dataclass(frozen=True)

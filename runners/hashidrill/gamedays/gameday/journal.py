@@ -50,7 +50,7 @@ class DayJournal:
         self.at: dict[str, str] = {}
         """When each of them ended, ISO 8601."""
         self.begins: Counter[str] = Counter()
-        """How often each step was begun."""
+        """The number of times that each step began."""
         self.interrupted: list[Mapping[str, Any]] = []
         self.sessions: list[Mapping[str, Any]] = []
         self._spans: list[tuple[dt.datetime, dt.datetime]] = []
@@ -110,7 +110,7 @@ class DayJournal:
 
     def _check_head(self) -> None:
         if not self.head:
-            raise UsageError(f"{self.path}: the day ended before it wrote down what it was; begin it again")
+            raise UsageError(f"{self.path}: the day stopped before it recorded its plan; begin it again")
 
     def session(self, **data: Any) -> None:
         """A person begins the day, or continues it."""
@@ -167,7 +167,8 @@ class DayJournal:
                 self._spans[-1] = (self._spans[-1][0], max(wall, self._spans[-1][1]))
         except (ValueError, TypeError, KeyError):
             raise UsageError(
-                f"{self.path}: line {number} is damaged: this day cannot go on; begin it again (its recordings are in"
+                f"{self.path}: line {number} is damaged: this day cannot be resumed; begin it again (its recordings "
+                f"are in"
                 f" {self.path.parent / 'runs'})"
             ) from None
 
@@ -179,7 +180,7 @@ class DayJournal:
             raise ValueError(event)
         if event == "day":
             if said["version"] != VERSION:
-                raise UsageError(f"{self.path}: another version of hashidrill began this day; go on with that one")
+                raise UsageError(f"{self.path}: another version of hashidrill began this day; resume with that version")
             self.head = said
         elif event == "session":
             self.sessions.append(said)
@@ -207,7 +208,9 @@ class DayJournal:
 
 def _lock(path: Path, descriptor: int) -> None:
     if not held_by_us(descriptor):
-        raise UsageError(f"{path.parent}: this day goes on in another terminal; wait for its end, or stop it there")
+        raise UsageError(
+            f"{path.parent}: this day is in progress in another terminal; wait for its end, or stop it there"
+        )
 
 
 DAY_FILE = "day.yaml"

@@ -51,9 +51,9 @@ class Terminal:
         self._say(day.metadata.title, "bold")
         if self._resumed:
             self._say(
-                "The day goes on where it stopped. Nothing that was answered is asked again. Ctrl-C stops it again:"
+                "The day continues where it stopped. Nothing that was answered is asked again. Ctrl-C stops it again:"
             )
-            self._say("everything is kept, and you go on with the same command.")
+            self._say("everything is stored, and the same command resumes the day.")
             return
         if day.metadata.why:
             self._say(day.metadata.why)
@@ -117,7 +117,9 @@ class Terminal:
                 raise ValueError(f"press Enter, or answer one of {', '.join(waiting())}: they have not answered")
             return names.get(wanted, "")
 
-        return self._until("  Enter shows the answers and goes on (a name: you type theirs): ", read)
+        return self._until(
+            "  Enter shows the answers and continues (type a name to enter that person's answers): ", read
+        )
 
     def reveals(self, run: PlannedRun, answers: Sequence[tuple[str, str, str]]) -> None:
         """Shows who predicted what: the question, the person's name, the answer."""
@@ -132,7 +134,7 @@ class Terminal:
         self._say("")
         if run.spec.watch:
             self._say(f"  Watch: {run.spec.watch}")
-        self._say("  Next: the experiment runs by itself, from the start of its datacenter to its verdict.")
+        self._say("  Next: the experiment runs without your help, from the start of its datacenter to its verdict.")
         return self._until("  Enter starts it, s skips it, e ends the day here: ", _go)
 
     def goes_on(self, run: PlannedRun) -> bool:
@@ -144,7 +146,7 @@ class Terminal:
     def begins(self, run: PlannedRun, attempt: int) -> None:
         self._enter(run.name)
         if attempt > 1:
-            self._say(f"  It was INVALID, which proves nothing: it runs again (attempt {attempt}).")
+            self._say(f"  The run was INVALID, which proves nothing: the experiment runs again (attempt {attempt}).")
         self._say("  It runs now. Ctrl-C reverts its faults and stops the day; you can go on later.")
 
     def notes(self, run: PlannedRun, result: Result) -> str:
@@ -250,7 +252,7 @@ class Expected:
     choices: tuple[tuple[str, str], ...] = ()
     hint: str = ""
     is_over: Callable[[], bool] = lambda: False
-    """Whether no answer is needed any more: an empty line stands for it."""
+    """Whether an answer is no longer needed; an empty line then counts as the answer."""
 
 
 class OnPage:
@@ -480,7 +482,7 @@ class OnPage:
         self._lead.pauses(run)
 
     def action(self, number: int) -> Result:
-        self._expect("", "Action items are written down", (), "An empty answer to `What`: no more.")
+        self._expect("", "Action items are written down", (), "An empty answer to `What` ends the list.")
         item = self._lead.action(number)
         if item["what"]:
             self._room.note("", f"to do: {item['what']} ({item['owner']}, due {item['due']})")

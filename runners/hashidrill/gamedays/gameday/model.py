@@ -86,7 +86,7 @@ class GoCheck(Strict):
                 " `condition: ...` and `confirm: ...`"
             )
         if self.unattended and self.confirm is None:
-            raise ValueError("`unattended` is for `confirm` alone: no other check asks a person")
+            raise ValueError("`unattended` is only for `confirm`: no other check asks a person")
         if self.condition is not None:
             _check_machine_condition(self.condition)
         return self
@@ -110,7 +110,7 @@ def _check_machine_condition(condition: Condition) -> None:
             f"{condition}: there is no {condition.source}.{condition.what} before a day; there are {names}"
         )
     if condition.window_s is not None:
-        raise ValueError(f"{condition}: this is looked at once; leave out `for`")
+        raise ValueError(f"{condition}: this condition is checked once; leave out `for`")
     if trouble := unit_trouble(condition, MACHINE[condition.what]):
         raise ValueError(trouble)
 
@@ -151,7 +151,7 @@ class RunSpec(Strict):
         default="", description="What it was, shown once it has run; default: the experiment's own title"
     )
     watch: str = Field(
-        default="", max_length=2000, description="What to look at, shown before it runs: without what comes of it"
+        default="", max_length=2000, description="What to watch, shown before the run: do not reveal the outcome"
     )
     discuss: list[Text] = Field(default=[], max_length=MOST_ENTRIES, description="Questions to talk about afterwards")
     predict: list[Name] | None = Field(

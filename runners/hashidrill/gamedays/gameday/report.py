@@ -51,9 +51,9 @@ _WHY = {
     _DONE: "Every experiment of the day had its turn.",
     _NO_GO: "No-go: a check before the day did not hold, so nothing was started.",
     _STOPPED: "The lead ended the day early.",
-    _UNFINISHED: "The day is not over. This is what there is so far.",
+    _UNFINISHED: "The day is not over. The report so far follows.",
 }
-_UNCONFIRMED = " (nobody said that it was sent)"
+_UNCONFIRMED = " (not confirmed as sent)"
 _CAME = {
     "right": Badge("✓ as predicted", "held"),
     "surprise": Badge("✗ surprise", "broken"),

@@ -53,7 +53,7 @@ class Changed:
     noise_of: int = 0
     """The number of runs from which the figures' noise is known."""
     alike: bool = True
-    """Whether these runs had the conditions of the one that passed, in everything that is known."""
+    """Whether these runs had the same conditions as the passing one, as far as known."""
     between: int = 0
     """Runs between the two that counted."""
 

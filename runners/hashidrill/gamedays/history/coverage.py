@@ -91,7 +91,7 @@ def coverage(
             else:
                 tried[mode] = run
     oldest_s = now_s - within_days * _DAY_S
-    # what no experiment has any more counts for as long as its proof does
+    # a failure mode that no experiment has any more counts until its proof expires
     others = {
         mode for mode, run in last.items() if run.ended_s >= oldest_s and (products is None or mode.product in products)
     }

@@ -229,7 +229,7 @@ def day_document(folder: Path) -> dict[str, Any]:
         Verdict(document["verdict"])
         when(document["started_at"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RecordingError(f"{file}: is no report of a game day: {type(error).__name__}: {error}") from None
+        raise RecordingError(f"{file}: is not a report of a game day: {type(error).__name__}: {error}") from None
     else:
         return document
 

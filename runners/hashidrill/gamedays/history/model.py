@@ -99,7 +99,7 @@ class Run:
     versions: Mapping[str, Any] = field(default_factory=dict)
     """The versions of products, tools, Python and the kernel."""
     experiment: Mapping[str, Any] = field(default_factory=dict)
-    """The experiment as its file has it, without parts for readers alone."""
+    """The experiment as in its file, without the parts that are only for readers."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """The configuration of each agent, by host, as the run started it."""
     machine: Mapping[str, Any] = field(default_factory=dict)
@@ -163,7 +163,7 @@ class Stored:
 
     id: str
     new: bool
-    """Whether it was not there before."""
+    """Whether the run is new in the history."""
     turn: Turn | None = None
 
 

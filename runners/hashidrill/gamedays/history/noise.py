@@ -27,9 +27,9 @@ FEWEST = 3
 FEWEST_FOR_DRIFT = 8
 """Runs that the normal approximation of Mann and Kendall needs."""
 MOST = 30
-"""Earlier runs that are looked at, the last ones."""
+"""The number of latest earlier runs that are compared."""
 _GRAIN = 0.01
-"""Figures repeat to no better than 1 %: what repeats exactly is rounded, or a count."""
+"""Figures never repeat better than to 1 %: a figure that repeats exactly is rounded, or a count."""
 
 
 @dataclass(frozen=True)

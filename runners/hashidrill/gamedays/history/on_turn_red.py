@@ -49,7 +49,7 @@ FIELDS = (
 DAY_SCHEMA = "hashidrill.day/v1"
 DAY_FIELDS = ("text", "schema", "name", "starts_at", "ends_at")
 LEAST_WINDOW_S = 3600.0
-"""How long a day is announced at least; else twice as long as its experiments take, since people take time, too."""
+"""The shortest announced length of a day; otherwise twice the time of its experiments, since people take time too."""
 EACH_WITHIN_S = 5.0
 ALL_WITHIN_S = 20.0
 PATIENT_S = 5.0
@@ -86,7 +86,7 @@ def _checked(said: str | None, name: str) -> str | None:
     if not fine:
         raise UsageError(
             f"{name}: expected the URL of a webhook, like https://hooks.example.org/services/..."
-            " (what was given is not repeated here: it may be a secret)"
+            " (the given value is not printed: it may be a secret)"
         )
     return said
 
@@ -179,16 +179,16 @@ def send(
         asking.start()
         asking.join(min(patient_s, within_s))
         if asking.is_alive() and patient_s < within_s:
-            tell(f"the webhook at {urlsplit(url).hostname} takes long; Ctrl-C ends the waiting, the verdict stands")
+            tell(f"the webhook at {urlsplit(url).hostname} is slow to answer; Ctrl-C ends the wait, the verdict stands")
             asking.join(within_s - patient_s)
         said = why[0] if why else f"no answer within {within_s:g} s"
         if said:
-            tell(f"the webhook at {urlsplit(url).hostname} was not told: {said}; the verdict stands")
+            tell(f"the webhook at {urlsplit(url).hostname} did not get the message: {said}; the verdict stands")
     except KeyboardInterrupt:
-        tell("interrupted while the webhook was told; the verdict stands")
+        tell("interrupted while the webhook was called; the verdict stands")
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is, the run has ended, and its verdict stands
-        tell(f"the webhook was not told: {type(error).__name__}; the verdict stands")
+        tell(f"the webhook did not get the message: {type(error).__name__}; the verdict stands")
         return False
     return not said
 

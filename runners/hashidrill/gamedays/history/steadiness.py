@@ -35,7 +35,7 @@ LEVEL = 0.01
 STEADY_BELOW = 0.2
 CONFIDENCE = 0.95
 WINDOW = 100
-"""The number of last runs that are looked at: what was long ago may be another product."""
+"""The number of latest runs that count: older ones may have tested a different product version."""
 _SHORTEST_ROW = 2
 
 
@@ -66,9 +66,11 @@ class Steadiness:
     low: float
     high: float
     since: int = 0
-    """BROKEN: how many of the last runs failed in a row. Else: how many runs were looked at, after `fixed` ones."""
+    """BROKEN: how many of the last runs failed in a row. Otherwise: how many runs were judged, after the
+    `fixed` ones.
+    """
     fixed: int = 0
-    """How many runs were left out, at the beginning, because it was broken then."""
+    """How many of the first runs were left out, because the experiment was broken at that time."""
     more: int = 0
     """TOO_FEW: how many more runs would decide, if they end like the last one."""
     probability: float = 1.0

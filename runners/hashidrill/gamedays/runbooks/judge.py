@@ -392,8 +392,8 @@ def _proof(drill: Drill, told: _Told) -> None:
     for entry in told.of("proof"):
         if gone := entry.data.get("gone"):
             drill.invalid.append(
-                f"the fault had ended by itself before the runbook acted ({', '.join(map(str, gone))}): that is no"
-                " success of the runbook"
+                f"the fault had ended by itself before the runbook acted ({', '.join(map(str, gone))}): the runbook "
+                f"cannot take credit for that"
             )
 
 
@@ -465,7 +465,7 @@ def _counts_losses(expectation: Expectation) -> bool:
         found = hypothesis.get(expectation.hypothesis)
         return not found.needs_valid_run and not found.name.endswith(_OF_ONE_RESTORE)
     except HashidrillError:
-        return True  # it may count losses: judging it says what it would take
+        return True  # it may count lost writes: the verdict names the missing evidence
 
 
 def _judged(

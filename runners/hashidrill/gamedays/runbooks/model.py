@@ -101,7 +101,9 @@ def parse_line(text: str, number: int) -> Line:
         raise ValueError("write CONDITION -> DIAGNOSIS: TEXT, like `commit_ms > 300 -> slow-disk: the leader's disk`")
     diagnosis, when = found["diagnosis"], found["when"].strip()
     if not re.fullmatch(DIAGNOSIS_PATTERN, diagnosis):
-        raise ValueError(f"the diagnosis {diagnosis!r} is no name: lower case, digits and hyphens, like slow-disk")
+        raise ValueError(
+            f"the diagnosis {diagnosis!r} is not a name: use lower case, digits and hyphens, like slow-disk"
+        )
     conditions = () if when == OTHERWISE else tuple(_condition(each) for each in _AND.split(when))
     return Line(number, conditions, diagnosis, (found["text"] or "").strip())
 
@@ -110,7 +112,7 @@ def _condition(text: str) -> Condition:
     found = _CONDITION.fullmatch(text.strip())
     if found is None:
         raise ValueError(
-            f"{text.strip()!r} is no condition: NAME < <= > >= == != contains VALUE, NAME is missing, NAME is there"
+            f"{text.strip()!r} is not a condition: NAME < <= > >= == != contains VALUE, NAME is missing, NAME is there"
         )
     if found["is"]:
         return Condition(text.strip(), found["name"], found["is"])
@@ -169,7 +171,8 @@ def check_place(on: str) -> None:
         raise ValueError("it does not say where it runs: on=consul:server, on=consul-1 or on={leader}")
     if not (_ROLE.fullmatch(on) or _SEEN.fullmatch(on) or _HOST.fullmatch(on)):
         raise ValueError(
-            f"on={on} is no place: a host (consul-1), consul:server (one), consul:servers (each), or {{NAME}} for"
+            f"on={on} is not a place: use a host (consul-1), consul:server (one), consul:servers (each), or "
+            f"{{NAME}} for"
             " what an observation of that name said"
         )
 
@@ -230,7 +233,7 @@ class Against(Strict):
     )
     users: Literal["sick", "well"] = Field(
         default="sick",
-        description="How users are when the pager goes; `well` where redundancy or state is what is lost",
+        description="The users' state at the page; `well` if only redundancy or state is lost",
     )
     variant: str | None = Field(default=None, description="Which variant of the experiment")
 
@@ -241,7 +244,9 @@ class FrontMatter(Strict):
     runbook: Name = Field(description="Its name, as in the name of the file: runbook-NAME.md")
     pager: Plain = Field(description="The pager message that the operator got")
     experiments: dict[str, Against] = Field(min_length=1, description="Where it has to help")
-    look_alikes: dict[str, Against] = Field(min_length=2, description="Where it has to keep its hands off")
+    look_alikes: dict[str, Against] = Field(
+        min_length=2, description="Experiments in which the runbook must change nothing"
+    )
 
 
 Kind = Literal["observe", "decide", "act", "confirm"]

@@ -131,7 +131,7 @@ def _block(fenced: _Fenced, complain: Complain) -> Block | None:
         return None
     language, kind, *rest = words
     if kind not in KINDS:
-        complain(fenced.line, f"{kind!r} is no kind of block: {near(kind, KINDS)}")
+        complain(fenced.line, f"{kind!r} is not a kind of block: {near(kind, KINDS)}")
         return None
     if kind != "decide" and language not in SHELLS:
         complain(fenced.line, f"{kind}: its language is {language!r}; write ```sh {kind} ... (a shell runs it)")
@@ -203,7 +203,7 @@ def _diagnoses(text: str | None) -> tuple[str, ...]:
     found = tuple(text.split(",")) if text is not None else ()
     for each in found:
         if not re.fullmatch(DIAGNOSIS_PATTERN, each):
-            raise ValueError(f"for={text}: {each!r} is no diagnosis: lower case, digits and hyphens")
+            raise ValueError(f"for={text}: {each!r} is not a diagnosis: use lower case, digits and hyphens")
     return found
 
 

@@ -33,7 +33,7 @@ from hashidrill.lab.runs.launch import Engine, prepare, record
 from hashidrill.lab.sandbox.sandbox import sandbox
 
 WATCH_S = 10.0
-"""How long users must be seen to be well after the runbook, while the fault would still be in force."""
+"""How long users must be well after the runbook, while the fault would still be in force."""
 _MOST_WATCH_S = 40.0
 _LEAD_S = 0.05
 _HEALTHY_S = 60.0

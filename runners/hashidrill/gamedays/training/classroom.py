@@ -261,7 +261,7 @@ class ScoreTable:
     def _of_game(self, row: Row, game: Game, now_s: float) -> None:
         try:
             shown = games.ask(game, {"op": "state"}, within_s=_ANSWER_WITHIN_S)
-        except UsageError:  # it ends just now, or its keeper is busy: what was seen last stays
+        except UsageError:  # the game is ending, or its keeper is busy: the last known state stays
             return
         row.scenario, row.result, row.points = game.scenario, "", None
         row.since_page_s = shown["since_page_s"]

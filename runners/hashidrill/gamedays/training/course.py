@@ -206,4 +206,4 @@ def _s(text: Any) -> float:
     try:
         return float(Duration(text))
     except (ValueError, TypeError):
-        raise ExperimentError(f"{text!r} is no time; write it like 10s") from None
+        raise ExperimentError(f"{text!r} is not a time; write it like 10s") from None

@@ -29,7 +29,8 @@ _TOO_EARLY = "nothing has been reported to you yet; the pager will go when users
 _TOO_LATE = "the game is over"
 _READY = "noted; from now on something may break, and the pager goes when users notice it"
 _NOTED = (
-    "noted; whether it is right is on the score card. Say another one if you learn more: the last one counts, and each"
+    "noted; the score card will say whether it is right. Say another one if you learn more: the last one counts, "
+    "and each"
     " one that contradicts the truth costs points"
 )
 
@@ -58,7 +59,7 @@ class Desk:
     state: str = STARTS
     timeline: list[Entry] = field(default_factory=list)
     fault_ns: int | None = None
-    """When the hidden fault was in force, all of it."""
+    """The time during which every part of the hidden fault was in force."""
     page_ns: int | None = None
     done_ns: int | None = None
     gave_up: bool = False
@@ -139,7 +140,7 @@ class Desk:
         self.gave_up = True
         self._note(now_ns, "give-up")
         self._ends(now_ns)
-        return "you gave up; the score card says what it was", True
+        return "you gave up; the score card names the fault", True
 
     def _pager(self) -> str:
         pager = self.course.pager

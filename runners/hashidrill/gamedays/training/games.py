@@ -144,8 +144,8 @@ def find_game(trainee: str | None = None) -> Game:
     if trainee is None and len(on) == 1:
         return next(iter(on.values()))
     if not on:
-        raise UsageError("no game is on; start one with `hashidrill train first`")
-    what = f"{near(trainee, on)}" if trainee else f"say whose with --trainee: {', '.join(on)}"
+        raise UsageError("no game is running; start one with `hashidrill train first`")
+    what = f"{near(trainee, on)}" if trainee else f"name the trainee with --trainee: {', '.join(on)}"
     raise UsageError(f"{len(on)} games are on; {what}")
 
 

@@ -135,7 +135,7 @@ def _emptied(recording: Recording, server: Server, lines: Sequence[tuple[int, st
     if not lines:
         return "it was removed"
     since_ns = int(series.t_ns[series.ok][0])
-    return None if lines[0][0] <= since_ns + SECOND else "it was emptied: what stood before is not there"
+    return None if lines[0][0] <= since_ns + SECOND else "the file was truncated: its earlier lines are gone"
 
 
 def _lines(recording: Recording, server: Server) -> Iterator[tuple[int, str]]:
@@ -294,7 +294,7 @@ _KEEPS_RUNNING = (
     "nomad.leader.",
     "vault.seal",
 )
-"""Kinds of faults that end no process of an agent: what ends on a host with one of these did not end by it."""
+"""Kinds of faults that do not end an agent's process: an agent that ends on such a host ended for another reason."""
 
 
 @dataclass(frozen=True)
@@ -427,6 +427,6 @@ def _away(recording: Recording, label: str, from_ns: int, to_ns: int) -> int | N
         another = ok and compares and not np.any((used_ns >= t_ns) & (used_ns < until_ns))
         if another or (not ok and _ENDED.search(text)):
             return int(t_ns)
-        if t_ns >= to_ns:  # this look showed what became of it until then
+        if t_ns >= to_ns:  # this look shows the state up to that time
             return None
     return None

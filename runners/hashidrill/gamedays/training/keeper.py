@@ -168,7 +168,7 @@ def _for_trainer(to: Path) -> Iterator[IO[str]]:
         raise UsageError(f"{refused}: {error.strerror}; {how}") from None
     with os.fdopen(descriptor, "w", newline="") as out:
         if terminal and not out.isatty():
-            raise UsageError(f"{refused}: it is no terminal; {how}")
+            raise UsageError(f"{refused}: it is not a terminal; {how}")
         try:
             yield out
         finally:
@@ -189,7 +189,7 @@ def play(request: Mapping[str, Any], sealed: Path) -> None:
 
 
 def _say(answer: Mapping[str, Any]) -> None:
-    with contextlib.suppress(OSError):  # no reader is left: the game goes on
+    with contextlib.suppress(OSError):  # no reader is left: the game continues
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
 

@@ -59,7 +59,7 @@ class Metadata(Strict):
 
     name: Name = Field(description="What one types: `hashidrill train NAME`")
     title: Annotated[str, StringConstraints(min_length=1, max_length=120)] = Field(
-        description="One line for lists: what users notice, not what is broken"
+        description="One line for lists: the users' symptoms, not the fault"
     )
     level: Literal[1, 2, 3] = Field(description="1: one cause in one place; 3: several, or one that hides")
     limit: Duration = Field(default=Duration("30m"), description="Time for the trainee, from the pager on")
@@ -80,7 +80,7 @@ class Pager(Strict):
     """The message that wakes the trainee, in the words of those who notice."""
 
     from_: Text = Field(alias="from", description="Who writes")
-    text: Text = Field(description="What they notice; ${name} is what the seed chose")
+    text: Text = Field(description="The users' symptoms; ${name} stands for the value that the seed chose")
 
 
 class Diagnosis(Strict):
@@ -98,15 +98,17 @@ class Diagnosis(Strict):
         max_length=MOST_ENTRIES,
         description="Any of these; $host is the host of the hidden fault, by name or address",
     )
-    also: list[Words] = Field(default=[], max_length=10, description="One of each list must be said as well")
+    also: list[Words] = Field(
+        default=[], max_length=10, description="The diagnosis must also name one word of each list"
+    )
     around: str = Field(default="", description="A time that says the trouble, within a factor of 2: a duration")
     beside: list[str] = Field(
-        default=[], max_length=MOST_ENTRIES, description="Rows of the vocabulary that may be named in its place"
+        default=[], max_length=MOST_ENTRIES, description="Rows of the vocabulary that may be named instead"
     )
     never: list[str] = Field(
         default=[],
         max_length=MOST_ENTRIES,
-        description="Rows or words that contradict it, unless a `not` comes before or it is said to be a consequence",
+        description="Rows or words that contradict the diagnosis, unless they are negated or named as a consequence",
     )
     exact: Text = Field(description="The whole truth, for the debrief; ${host} is the host of the hidden fault")
 
@@ -131,7 +133,9 @@ class Look(Strict):
 
     look: Text = Field(description="The command, or the place")
     shows: Text = Field(description="What is seen there")
-    after: Duration = Field(default=Duration("0s"), description="When it is seen there, after the fault began")
+    after: Duration = Field(
+        default=Duration("0s"), description="When the symptom appears there, counted from the start of the fault"
+    )
 
 
 class Truth(Strict):
@@ -143,12 +147,15 @@ class Truth(Strict):
         " until the trainee is done"
     )
     page_after: Duration = Field(
-        default=Duration("10s"), description="When the pager goes, after all of it is in force"
+        default=Duration("10s"),
+        description="When the pager goes, counted from the moment at which the whole fault is in force",
     )
     diagnosis: Diagnosis
     back: list[Back] = Field(default=[], max_length=MOST_ENTRIES, description="Default: every load, p50 below 300ms")
     repaired: list[dict[str, Any]] = Field(
-        default=[], max_length=MOST_ENTRIES, description="Expectations that show the repair where users alone do not"
+        default=[],
+        max_length=MOST_ENTRIES,
+        description="Expectations that show the repair if the users' state does not show it",
     )
     kept: list[dict[str, Any]] | None = Field(
         default=None, description="Expectations of the whole game; default: no acknowledged KV write is lost"
@@ -250,7 +257,9 @@ def _texts(value: Any, loc: Loc) -> Iterator[tuple[Loc, str]]:
 def _check_steps(document: Document, scenario: Scenario) -> None:
     for number, step in enumerate(scenario.before):
         if "for" not in step:
-            document.problem(("before", number), "for is missing: what is set up ends before the hidden fault begins")
+            document.problem(
+                ("before", number), "for is missing: a step of the set-up must end before the hidden fault begins"
+            )
     for name, truth in scenario.truths.items():
         if not any("fault" in step for step in truth.method):
             document.problem(("truths", name, "method"), "has no fault: nothing would be hidden, and no pager would go")
@@ -323,7 +332,7 @@ class Places:
             key = named is not None and named[1] in self._at(loc, {})
             document.problem((*loc, named[1]) if named and key else loc, problem.text + self._chosen(loc), key=key)
         if not document.problems:
-            return ExperimentError(f"{self.written.path}: the truth {self.truth} is no experiment: {otherwise}")
+            return ExperimentError(f"{self.written.path}: the truth {self.truth} is not an experiment: {otherwise}")
         return ExperimentError(document.message())
 
     def of(self, loc: Loc) -> Loc:

@@ -44,7 +44,8 @@ def seal(folder: Path) -> None:
         sc.mount("game", str(folder), "tmpfs", sc.MS_NOSUID | sc.MS_NODEV, f"mode=700,size={_SIZE}")
     except OSError as error:
         raise MachineError(
-            f"the kernel refuses a place that the trainee cannot see: {error.strerror}; `hashidrill doctor` shows what"
+            f"the kernel refuses to create a mount that the trainee cannot see: {error.strerror}; `hashidrill "
+            f"doctor` shows what"
             " a sandbox needs"
         ) from None
 

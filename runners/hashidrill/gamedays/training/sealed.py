@@ -23,7 +23,7 @@ from hashidrill.lab.sandbox.sandbox import read_given
 
 def main() -> None:
     """Ends with the game."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the game goes on when the terminal that began it is closed
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the game continues if the terminal that began it is closed
     request = read_given()
     folder = Path(request["sealed"]) / f"sealed-{os.getpid()}"
     try:
@@ -38,7 +38,7 @@ def main() -> None:
     finally:
         with contextlib.suppress(OSError):
             sc.detach(str(folder))
-            folder.rmdir()  # the folder below the mount; what still lives of the game keeps its own mount
+            folder.rmdir()  # the folder below the mount; remaining processes of the game keep their own mount
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ HEADERS = {
 """With every answer. The page can load, and run, nothing but its own files; no text of a cluster becomes markup."""
 LOOPBACK = "127.0.0.1"
 LONGEST_BODY, MOST_READ, LONGEST_ANSWER = 16_384, 4_000_000, 400
-NOT_OURS = "this is not what the page sends"
+NOT_OURS = "the page does not send such a request"
 NOTED = "Noted. Others read it when all answers are shown."
 LATE = "Noted as late: the answers are shown already, so it does not count."
 
@@ -191,7 +191,7 @@ class Crowd:
 BEAT_S = 5.0
 """A stream is never silent for longer: a page that hears nothing knows that it is cut off."""
 SLOWEST_S = 20.0
-"""A browser that takes nothing for this long is let go; it comes back by itself, and lacks nothing then."""
+"""A browser that reads nothing for this long is disconnected; it reconnects and then gets all it missed."""
 MOST_STREAMS, MOST_TABS = 32, 4
 """The limit for the lead's pages, and the same again for watchers' pages: neither group takes the other's places. "
   "A person has a few of their own."""

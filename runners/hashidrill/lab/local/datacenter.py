@@ -62,7 +62,7 @@ LOAD_ADDRESS = "10.73.0.2"
 _BLOCKS = {"server": range(11, 31), "spare": range(11, 31), "client": range(31, 61)}
 """The last numbers of the addresses of each role; servers and spare servers share theirs."""
 _OTHERS = range(61, 251)
-"""For every other role, and for hosts that do not fit into the block of their role."""
+"""The block for every other role, and for hosts that do not fit into their role's block."""
 
 
 def addresses(roles: Mapping[str, str]) -> dict[str, str]:

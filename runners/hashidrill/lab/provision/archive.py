@@ -30,14 +30,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CONNECT_TIMEOUT_S = 3.0
-"""Short, so that a machine without network goes on to the next way at once."""
+"""Short, so that a machine without network tries the next way at once."""
 SILENCE_TIMEOUT_S = 10.0
 """How long a server may send nothing."""
 DOWNLOAD_TIMEOUT_S = 900.0
 """For one file as a whole: 200 MB at 250 kB/s. A slower download is given up."""
 PROGRESS_GAP_S = 5.0
 LARGEST_BYTES = 1_500_000_000
-"""No release is near this (vault, the largest, is 0.5 GB unpacked); it limits what a wrong server can write here."""
+"""No release is near this (vault, the largest, is 0.5 GB unpacked); it limits how much a wrong server can write
+here.
+"""
 LARGEST_CHECKSUMS_BYTES = 1_000_000
 _PINNED = "this package"
 
@@ -225,7 +227,7 @@ def _fetch(client: httpx2.Client, url: str, into: Path, say: Callable[[str], Non
                 file.write(chunk)
                 now = time.monotonic()
                 if received > LARGEST_BYTES:
-                    raise WayError(f"{url} is larger than {LARGEST_BYTES / 1e9:g} GB: that is no release")
+                    raise WayError(f"{url} is larger than {LARGEST_BYTES / 1e9:g} GB: that is not a release")
                 if now - began > DOWNLOAD_TIMEOUT_S:
                     raise WayError(f"{url}: gave up after {now - began:.0f} s and {received / 1e6:.1f} MB")
                 if now - said > PROGRESS_GAP_S:
@@ -268,7 +270,7 @@ def _unpack(archive: Path, member: str, into: Path, url: str) -> Path:
                     raise WayError(f"{url} holds the path {name!r}, which leads out of the archive: it was not used")
             size = zipped.getinfo(member).file_size
             if size > LARGEST_BYTES:
-                raise WayError(f"{url}: {member} in it would be {size / 1e9:.1f} GB: that is no release")
+                raise WayError(f"{url}: {member} in it would be {size / 1e9:.1f} GB: that is not a release")
             # zipfile stops at the size that was just checked, and checks the CRC
             with zipped.open(member) as source, into.open("wb") as file:
                 shutil.copyfileobj(source, file)

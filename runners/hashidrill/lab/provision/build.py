@@ -205,7 +205,7 @@ def _run(
                 except subprocess.TimeoutExpired:
                     say(f"building {name} {version} with Go: {so_far(time.monotonic() - began, usual)}")
         except BaseException:
-            # Ctrl-C: no build must go on in the background
+            # Ctrl-C must not leave a build in the background
             go.kill()
             go.wait()
             raise

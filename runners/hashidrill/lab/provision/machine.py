@@ -332,7 +332,7 @@ def free_disk(free_bytes: int, folder: Path, *, building: bool) -> Capability:
 def nomad_drivers() -> Capability:
     """The same on every machine: it does not depend on the user."""
     return Capability(
-        "Nomad's task drivers", True, f"raw_exec alone: {NEED_ROOT}; nothing holds tasks to their CPU and memory"
+        "Nomad's task drivers", True, f"only raw_exec: {NEED_ROOT}; the CPU and memory limits of tasks have no effect"
     )
 
 

@@ -72,7 +72,7 @@ class Product:
     """Not a program: these files of the module, concatenated, under a line with the version."""
     build_time: str = "about 4 minutes"
     tags: str = ""
-    """Build tags that leave out what no datacenter needs."""
+    """Build tags that leave out parts that a test datacenter does not need."""
     modules: Path | None = None
     """The folder of its wrapper module NAME-VERSION; None: `modules/` of this package."""
     ui_in_releases_only: bool = False

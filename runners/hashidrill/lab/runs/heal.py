@@ -36,7 +36,7 @@ from hashidrill.lab.sandbox.sandbox import NAME_PREFIX, work_parent
 
 _STARTING_S = 60.0
 _BEGINS_WITHIN_S = 30.0
-"""Between the look at the machine and the first line of the journal."""
+"""The time between the check of the machine and the first line of the journal."""
 _GONE_WITHIN_S = 60.0
 """How long a fault may take to be proven gone: hosts that have just restarted take a while to answer observers."""
 _KILLED_WITHIN_S = 10.0
@@ -107,7 +107,7 @@ async def heal_local(run: Path, *, named: bool) -> Healed | None:
     Heals a recording of another machine only if it was `named`, without touching any host.
     """
     if not (run / JOURNAL_NAME).is_file():
-        raise UsageError(f"{run}: is no recording ({JOURNAL_NAME} is missing); `hashidrill list runs` shows them")
+        raise UsageError(f"{run}: is not a recording ({JOURNAL_NAME} is missing); `hashidrill list runs` shows them")
     if not in_doubt(entries_of(run)):
         return None  # most runs; their own statements decide nothing on any host
     known = whose(run)
@@ -126,7 +126,7 @@ async def heal_run(
     """
     path = run / JOURNAL_NAME
     if not path.is_file():
-        raise UsageError(f"{run}: is no recording ({JOURNAL_NAME} is missing); `hashidrill list runs` shows them")
+        raise UsageError(f"{run}: is not a recording ({JOURNAL_NAME} is missing); `hashidrill list runs` shows them")
     key = None if ours is None else ours.key
     with contextlib.ExitStack() as stack:
         try:
@@ -134,7 +134,7 @@ async def heal_run(
             # locks it, so that it cannot change while it is read
             journal = stack.enter_context(Journal(path, clock, key=key))
         except JournalHeldError:
-            return Healed(run, refused="its runner still holds the journal: the run goes on")
+            return Healed(run, refused="its runner still holds the journal: the run is in progress")
         except OSError as error:
             raise UsageError(f"{path}: not writable: {error.strerror}; run `hashidrill heal` as its owner") from None
         entries, later_entries, lost = _said(run, ours)
@@ -194,7 +194,7 @@ def _out_of_sight(began: Entry) -> str:
     root = Path(str(began.data.get("root", "")))
     if reason := elsewhere(began.data.get("origin") or {}):
         return reason
-    return f"its sandbox {root} still runs: the run goes on" if _alive(root) else ""
+    return f"its sandbox {root} still runs: the run is in progress" if _alive(root) else ""
 
 
 def _uptime_s(began: Entry, entry: Entry) -> float:
@@ -251,7 +251,7 @@ def sweep(cgroup_trees: Sequence[str | Path] = CGROUPS) -> list[Path]:
     for root in sorted(work_parent().glob(f"{NAME_PREFIX}*")):
         try:
             stat = root.stat()
-        except FileNotFoundError:  # its run has just ended by itself
+        except FileNotFoundError:  # its run has just ended
             continue
         young = time.time() - stat.st_mtime < _STARTING_S and not (root / "pid").exists()
         if stat.st_uid != os.geteuid() or young or _alive(root) or _held(root):

@@ -107,8 +107,8 @@ def prepare(
     experiment = resolved.experiment
     if experiment.datacenter.stands:
         raise UsageError(
-            f"{resolved.path}: is about an existing datacenter ({experiment.datacenter.stands}), and this would start"
-            " one of ours; `hashidrill run` takes it there"
+            f"{resolved.path}: needs an existing datacenter ({experiment.datacenter.stands}), and this command "
+            "starts a local one; use `hashidrill run`"
         )
     _check_clients(resolved)
     if resolved.document is not None:
@@ -138,7 +138,7 @@ class Engine:
     info: Mapping[str, Any] = field(default_factory=dict)
     """For run.json."""
     outlives: bool = False
-    """Whether its faults outlive the process: then heal must know the run."""
+    """Whether the run's faults outlive its process: then heal must know the run."""
 
     def key_for(self, recording: Path) -> LineKey:
         """The key that signs the journal; none if no key can be stored and nothing will be left to heal.

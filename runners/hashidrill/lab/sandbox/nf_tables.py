@@ -50,7 +50,7 @@ class SeenRule:
     packets: int | None
     """The packets its counter counted; None without a counter."""
     drops: bool
-    """Whether it drops or refuses the TCP packets that it matches."""
+    """Whether the rule drops or refuses the TCP packets that it matches."""
     addresses: frozenset[str]
     ports: frozenset[int]
 

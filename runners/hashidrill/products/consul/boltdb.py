@@ -101,7 +101,8 @@ def bloat(path: Path, more: int) -> None:
         file.write(run)
         _sync(file)
         moved = replace(meta, freelist=list_at, high_water=list_at + len(run) // meta.page_size)
-        for transaction in (meta.transaction + 1, meta.transaction + 2):  # both pages: readers may look at either
+        # both meta pages, because readers may use either one
+        for transaction in (meta.transaction + 1, meta.transaction + 2):
             file.seek(transaction % 2 * meta.page_size)
             file.write(replace(moved, transaction=transaction).packed())
             _sync(file)
@@ -149,7 +150,9 @@ def _free(file: BinaryIO, meta: Meta, path: Path) -> tuple[array[int], int]:
     file.seek(meta.freelist * meta.page_size)
     number, flags, count, overflow = _PAGE.unpack(file.read(_PAGE.size))
     if number != meta.freelist or flags != _FREELIST_PAGE:
-        raise BoltError(f"{path}: page {meta.freelist} is no list of free pages: the file is being written, or damaged")
+        raise BoltError(
+            f"{path}: page {meta.freelist} is not a list of free pages: the file is being written, or damaged"
+        )
     if count == _COUNT_OVERFLOW:
         (count,) = struct.unpack("<Q", file.read(ID_BYTES))
     ids = array("Q", file.read(count * ID_BYTES))

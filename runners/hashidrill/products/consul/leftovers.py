@@ -39,7 +39,7 @@ def _listed(answer: Any, left: Left) -> list[Any]:
     if answer is None:
         return []
     if not isinstance(answer, list):
-        raise FaultError(f"{left}: Consul's answer is no list")
+        raise FaultError(f"{left}: Consul's answer is not a list")
     return answer
 
 

@@ -36,7 +36,7 @@ class Fate(StrEnum):
     LOST = "lost"
     RESURRECTED = "resurrected"
     IN_FLIGHT = "in flight"
-    """It was in flight at the save or at the restore, and its side is unknown."""
+    """The write was in flight at the save or at the restore, so it is unknown whether it belongs before or after."""
 
 
 @dataclass(frozen=True)

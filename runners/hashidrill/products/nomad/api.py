@@ -106,7 +106,7 @@ async def node_named(hosts: Hosts, name: str) -> Mapping[str, Any]:
         found = [node for node in nodes if node.get("Address") == hosts.host(name).address]
     if not found:
         known = ", ".join(sorted(node["Name"] for node in nodes))
-        raise FaultError(f"{name} is no client of Nomad; the clients are {known or 'none'}")
+        raise FaultError(f"{name} is not a Nomad client; the clients are {known or 'none'}")
     # a client that came back with an empty disk is a new one: the last registration counts
     newest: Mapping[str, Any] = max(found, key=lambda node: int(node["CreateIndex"]))
     return newest

@@ -32,7 +32,7 @@ _AT_ONCE = 20
 class Part(product.Part):
     """Nomad of an attached datacenter."""
 
-    namespace: str | None = Field(default=None, description="Namespace of the jobs that are looked at")
+    namespace: str | None = Field(default=None, description="Namespace of the observed jobs")
     region: str | None = Field(default=None, description="Region")
 
 

@@ -169,14 +169,14 @@ def test_what_was_seen_and_not_read_is_said(unread):
     }
     result = run(unread)
     assert result.exit_code == 0
-    assert f"seen and not read: 1 Nomad Pack template: {unread / 'packs/web/templates/web.nomad.tpl'}" in result.stdout
+    assert f"found but not read: 1 Nomad Pack template: {unread / 'packs/web/templates/web.nomad.tpl'}" in result.stdout
     assert "7 files not read" in result.stdout
     [script] = [line for line in result.stdout.splitlines() if "shell script" in line]
     assert script.endswith(f"{script.split()[7]} try `hashidrill retry -- {script.split()[7].rstrip(';')}`")
     [invocation] = sarif(unread)["invocations"]
     notes = [each["message"]["text"] for each in invocation["toolExecutionNotifications"] if each["level"] == "note"]
     assert len(notes) == 7
-    assert "seen and not read: shell script" in notes
+    assert "found but not read: shell script" in notes
 
 
 def test_many_of_a_kind_are_counted_and_all_named_where_asked_for(tmp_path):
@@ -184,7 +184,7 @@ def test_many_of_a_kind_are_counted_and_all_named_where_asked_for(tmp_path):
         (tmp_path / f"{number:02}.nomad.tpl").write_text("job [[ .x ]] {}\n")
     result = run(tmp_path, "-v")
     [line] = [line for line in result.stdout.splitlines() if "seen and not read" in line]
-    assert line.startswith("seen and not read: 61 job templates: ")
+    assert line.startswith("found but not read: 61 job templates: ")
     assert line.endswith("02.nomad.tpl, ...")
     assert result.stderr.count("not read: a job template") == 61
 

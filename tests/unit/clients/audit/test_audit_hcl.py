@@ -62,7 +62,7 @@ VERSION_1 = """
 "datacenter" = "east" // quoted names
 ports { http = 8500, https = 8501 }
 acl
-# on a line of its own
+# on a separate line
 {
   enabled = true
 }
@@ -146,7 +146,7 @@ def test_version_1_is_read():
     [route] = tree.blocks("Routes")
     assert route.block("match").block("http").text("path_prefix") == "/"
     assert tree.block("acl").flag("enabled") is True
-    assert [comment.text for comment in comments] == ["quoted names", "on a line of its own"]
+    assert [comment.text for comment in comments] == ["quoted names", "on a separate line"]
 
 
 @pytest.mark.long

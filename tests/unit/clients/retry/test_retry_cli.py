@@ -85,7 +85,7 @@ def test_the_card_begins_with_what_failed_and_its_fix_and_ends_with_a_sum(hashid
         ["PASS", "present", "503"],
         ["n/a", "idempotent_only", "hang"],
     ]
-    assert lines[2].strip() == "fix: make the waits random, between 0 and what backoff says"
+    assert lines[2].strip() == "fix: make the waits random, between 0 and the backoff"
     assert lines[6] == "FAIL: 1 PASS, 1 FAIL, 1 INVALID; 1 say nothing about this command"
 
 

@@ -172,7 +172,7 @@ def test_variants_that_differ_in_a_secret_alone_are_compared_though_no_recording
 def test_their_recordings_cannot_be_swapped(tmp_path, secret):
     [runs] = rounds_of(tmp_path, [(0.02, 0.04)], change=secret)
     verdict = judge_comparison(compared(tmp_path, [{"old": runs["new"], "new": runs["old"]}]))
-    invalid(verdict, "did not run the variant old: its run says that it is of new", "no round has a valid run")
+    invalid(verdict, "did not run the variant old: its recording belongs to new", "no round has a valid run")
 
 
 @pytest.mark.lie

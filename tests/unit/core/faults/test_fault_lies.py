@@ -97,7 +97,7 @@ def test_a_delay_below_the_disks_own_is_refused_with_the_one_that_could_be():
     "params", [{"delay": "1ms"}, {"delay": "3ms"}, {"delay": "5ms"}, {"delay": "9ms", "jitter": "4ms"}]
 )
 def test_a_delay_that_disks_have_by_themselves_is_refused_at_once(params):
-    with pytest.raises(ValueError, match=r"must be longer than 5ms: a disk's own operations change by as much"):
+    with pytest.raises(ValueError, match=r"must be longer than 5ms: a disk's latency changes by as much"):
         Case("disk.latency", **params)
 
 

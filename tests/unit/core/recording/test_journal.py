@@ -74,7 +74,7 @@ def test_a_line_that_is_none_of_ours_spoils_no_other(path, junk):
 
 
 def test_a_full_disk_tears_one_line_and_not_the_next(path, monkeypatch):
-    """Half a line is written, then ENOSPC; once there is room again the next entry stands on a line of its own."""
+    """Half a line is written, then ENOSPC; once there is room again the next entry stands on a separate line."""
     write = os.write
     with Journal(path, Ticks()) as journal:
         journal.write("note", text="before")

@@ -263,7 +263,7 @@ class TestRecordedHypotheses:
         path.write_text(path.read_text().replace("< at_most", "> at_most"))
         monkeypatch.setattr("hashidrill.core.judging.validity.damage", lambda _: [])
         [judgement] = judge(recording, recorded_hypotheses=True).judgements
-        assert "not what its SHA-256 says; it was not run" in judgement.text
+        assert "does not match its SHA-256; it was not run" in judgement.text
 
     @pytest.fixture
     def check(self, monkeypatch, capsys, tmp_path):

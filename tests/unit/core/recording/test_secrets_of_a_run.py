@@ -163,7 +163,7 @@ def test_a_kept_undo_that_is_gone_or_not_ours_is_said_to_be_and_nothing_is_guess
     else:
         file.rename(tmp_path / "elsewhere")
         file.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(FaultError, match=r"0-slow: the journal holds its undo without secrets; .*put back by hand"):
+    with pytest.raises(FaultError, match=r"0-slow: the journal holds its undo without the secrets. .*restore by hand"):
         Undos(None, Redactor()).restored(shown)
 
 

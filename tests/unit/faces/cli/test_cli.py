@@ -881,7 +881,7 @@ def test_a_run_that_goes_on_is_not_healed_and_that_is_said(hashidrill, tmp_path,
         every = hashidrill("heal")
         assert (every.code, every.stdout) == (
             0,
-            "alive: did nothing: its runner still holds the journal: the run goes on\n",
+            "alive: did nothing: its runner still holds the journal: the run is in progress\n",
         )
 
 

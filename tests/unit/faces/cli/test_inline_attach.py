@@ -131,7 +131,7 @@ def test_an_experiment_that_is_refused_is_known_before_the_first_of_several_begi
 
 def test_nothing_starts_a_datacenter_of_ours_for_it(written):
     resolved = resolve(written("staging.yaml"))
-    with pytest.raises(UsageError, match=r"is about an existing datacenter \(datacenter.attach\)"):
+    with pytest.raises(UsageError, match=r"needs an existing datacenter \(datacenter.attach\)"):
         prepare(resolved, lambda _: None, ensure_binary=lambda *_, **__: pytest.fail("a binary was looked for"))
 
 

@@ -84,7 +84,7 @@ def test_what_needs_a_person_is_refused_on_a_scheduled_day_before_anything_start
     path = day_file(tmp_path, before=[{"confirm": "Nobody deploys"}])
     code, _, said = called("run", path, "--yes")
     assert code == 2
-    assert "somebody must confirm: Nobody deploys" in said
+    assert "a person must confirm: Nobody deploys" in said
     assert "unattended: true" in said
     assert machine.ran == []
     assert not (tmp_path / ".hashidrill").exists()

@@ -108,7 +108,7 @@ def test_a_word_of_the_fault_or_its_target_gives_the_answer_away(tmp_path, entry
         ({"goal": ["x"]}, "unknown key 'goal': did you mean goals?"),
         ({"before": [{"check": "machine", "confirm": "Yes"}]}, "says check and confirm: write one of"),
         ({"before": [{}]}, "says nothing: write one of"),
-        ({"before": [{"check": "machine", "unattended": True}]}, "`unattended` is for `confirm` alone"),
+        ({"before": [{"check": "machine", "unattended": True}]}, "`unattended` is only for `confirm`"),
         ({"before": [{"condition": "machine.memory > 2GB"}]}, "there is no machine.memory before a day"),
         ({"before": [{"condition": "kv-writes.errors < 1%"}]}, "there is no kv-writes.errors before a day"),
         ({"before": [{"condition": "machine.memory_available > 2s"}]}, "is not a size"),

@@ -92,7 +92,7 @@ def test_what_an_experiment_was_is_said_once_it_has_run(tmp_path):
 
 def test_it_says_what_comes_next_before_each_run_and_what_happened_after_it(tmp_path):
     sitting, _ = sat(tmp_path, *WHOLE)
-    assert sitting.text.count("Next: the experiment runs by itself") == 2
+    assert sitting.text.count("Next: the experiment runs without your help") == 2
     assert "How long do writes stop? 2.0s" in sitting.text
     assert "Discuss: What is our multiplier?" in sitting.text
 

@@ -266,7 +266,7 @@ def test_nobody_is_asked_on_a_scheduled_day_and_the_report_says_so(tmp_path):
     assert {answer["came"] for answer in answers} == {"not asked"}
     assert not found["surprises"]
     assert not any(message["told"] for message in found["messages"])
-    assert any("which nobody sends" in line for line in said)
+    assert any("which no person is here to send" in line for line in said)
 
 
 # a day that is interrupted

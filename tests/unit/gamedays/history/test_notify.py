@@ -163,7 +163,7 @@ def test_whoever_waits_is_told_for_what(monkeypatch):
         slow.setattr("hashidrill.gamedays.history.on_turn_red.threading.Thread", Slow)
         assert not send(URL, {}, tell=told.append)
     assert told == [
-        "the webhook at hooks.example.org takes long; Ctrl-C ends the waiting, the verdict stands",
+        "the webhook at hooks.example.org is slow to answer; Ctrl-C ends the wait, the verdict stands",
         "the webhook at hooks.example.org was not told: no answer within 20 s; the verdict stands",
     ]
 
@@ -174,7 +174,7 @@ def test_ctrl_c_ends_the_waiting_and_says_that_the_verdict_stands(monkeypatch):
         stopped.setattr("hashidrill.gamedays.history.on_turn_red.threading.Thread", Interrupted)
         with pytest.raises(KeyboardInterrupt):
             send(URL, {}, tell=told.append)
-    assert told == ["interrupted while the webhook was told; the verdict stands"]
+    assert told == ["interrupted while the webhook was called; the verdict stands"]
 
 
 # its URL

@@ -155,7 +155,7 @@ def test_a_game_day_runs_without_asking(hashidrill, tmp_path):
 @pytest.mark.parametrize(
     "case",
     [
-        ({"before": [{"confirm": "Nobody deploys"}]}, (), "somebody must confirm: Nobody deploys"),
+        ({"before": [{"confirm": "Nobody deploys"}]}, (), "a person must confirm: Nobody deploys"),
         (
             {
                 "experiments": [{"experiment": "config/streaming-moderate", "compare": True}],

@@ -105,7 +105,7 @@ def test_hints_are_bought_by_one(keepers):
 def test_whoever_does_not_say_whose_game_is_told_which_are_on_and_nothing_happens(keepers, command):
     error = typed(*command).exception
     assert isinstance(error, UsageError)
-    assert "say whose with --trainee: ada, ada.b, ben" in str(error)
+    assert "name the trainee with --trainee: ada, ada.b, ben" in str(error)
     assert all(not said(keeper) for keeper in keepers.values())
 
 

@@ -49,7 +49,7 @@ def refused(*steps, **there):
         (step("consul.streams.gather", "consul:followers"), "consul.streams.gather takes one host"),
         (
             step("consul.streams.gather", LEAD, agents="[consul-2]"),
-            "consul-2 is no client agent; the client agents are",
+            "consul-2 is not a client agent; the client agents are",
         ),
         (step("consul.streams.gather", LEAD, agents="[]"), "agents"),
         (step("consul.kv.bloat", LEAD, keys=10, value="300kB"), "value 300kB is too large"),

@@ -100,7 +100,7 @@ def prior(world, kind, host, **params):
 @pytest.mark.parametrize(
     ("kind", "host", "params", "why"),
     [
-        ("nomad.node.drain", "nomad-1", {}, "nomad-1 is no client of Nomad; the clients are node-1, node-2"),
+        ("nomad.node.drain", "nomad-1", {}, "nomad-1 is not a Nomad client; the clients are node-1, node-2"),
         ("nomad.leader.transfer", "nomad-2", {}, "nomad-2 does not lead, nomad-1 does; put it on nomad:leader"),
         ("nomad.leader.transfer", "nomad-1", {"to": "node-1"}, "cannot go to node-1; the other voters are nomad-2, n"),
         ("nomad.job.stop", "nomad-1", {"job": "sleeper"}, "knows no job 'sleeper': did you mean sleepers"),

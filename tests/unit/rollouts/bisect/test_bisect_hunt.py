@@ -152,7 +152,7 @@ def planted_hunt(tmp_path):
             lambda name, at: BROKEN if at > 6 else FROM_D[name],
             60,
             CANNOT_TELL,
-            ["no longer answers good", "stays as it is"],
+            ["no longer answers good", "whose load does not change"],
         ),
     ],
 )

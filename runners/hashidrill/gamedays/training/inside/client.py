@@ -163,7 +163,7 @@ def copied(door: socket.socket, terminal: int, *, keys: bool) -> bytes:
                 # a command that Ctrl-Z stopped could never be continued: it has no shell
                 written(terminal if source == 0 else 1, data.replace(_CTRL_Z, b"") if source == 0 else data)
             if source == door.fileno() and (not data or answer.endswith(b"\n")):
-                sources = [each for each in sources if each == terminal]  # only what was printed is left to copy
+                sources = [each for each in sources if each == terminal]  # only the printed output remains to be copied
                 answer = answer if answer.endswith(b"\n") else answer + b"\n"
             elif not data:
                 sources.remove(source)

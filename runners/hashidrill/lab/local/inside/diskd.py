@@ -96,7 +96,9 @@ class Disk:
     """The disk of a person's shell: people sync a whole disk, and open files so that each write is synced."""
     done: Done = field(default_factory=Done)
     places: dict[tuple[int, int], bool] = field(default_factory=dict)
-    """Whether a file of a process is on the disk, for figures alone; known for a second, as numbers are used again."""
+    """Whether a process's file is on the disk, only for figures; cached for a second, because file descriptors are
+    reused.
+    """
     places_since: float = 0.0
 
     def release(self, notification: int, number: int = 0) -> bool:

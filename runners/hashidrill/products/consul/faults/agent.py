@@ -113,7 +113,7 @@ class AgentStop(BaseFault[StopParams]):
             raise FaultError(f"{host.name}: no agent runs there")
         voters = [peer.name for peer in await api.peers(self.hosts) if peer.voter]
         if self.params.leave and voters == [host.name]:
-            raise FaultError(f"{host.name} is the only voter; without it there is no datacenter left")
+            raise FaultError(f"{host.name} is the only voter; without it the datacenter cannot work")
         return {"voter": host.name in voters}
 
     async def apply(self, undo: Undo) -> None:

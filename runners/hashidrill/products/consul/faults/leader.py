@@ -266,7 +266,7 @@ class LeaderAvoid(_Electable):
     kind: ClassVar[str] = "consul.leader.avoid"
     observer: ClassVar[Observer] = Observer(
         "the Raft state that each server reports of itself, and connections like Raft's from each server",
-        "the rules cover the canary's port as well as 8300; the canary opens no connection of Raft itself",
+        "the rules also cover the canary's port, not only 8300; the canary opens no Raft connection itself",
     )
     cases: ClassVar[Cases] = Cases(
         on=(("consul:leader", {}), ("consul:one-follower", {})), overlaps=(([*SERVERS, "consul:leader"], {}),)
@@ -299,7 +299,7 @@ class LeaderPin(_Electable):
     kind: ClassVar[str] = "consul.leader.pin"
     observer: ClassVar[Observer] = Observer(
         "the Raft state that each server reports of itself, and connections like Raft's from each server",
-        "the rules cover the canary's port as well as 8300; the canary opens no connection of Raft itself",
+        "the rules also cover the canary's port, not only 8300; the canary opens no Raft connection itself",
     )
     cases: ClassVar[Cases] = Cases(
         on=(("consul:one-follower", {}), ("consul:leader", {})), overlaps=(([*SERVERS, "consul:one-follower"], {}),)

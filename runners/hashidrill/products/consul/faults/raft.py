@@ -298,7 +298,7 @@ class BloatParams(Strict):
     """The number of free pages, and whether they are added to the stopped server's file or produced by writes."""
 
     free_pages: Annotated[int, Field(ge=_FEWEST, le=_MOST)] = 300_000
-    """How many pages are free afterwards: 50,000 to 2,000,000; `by: writes` makes 100,000 at most."""
+    """Number of free pages to produce: 50,000 to 2,000,000; `by: writes` produces at most 100,000."""
     by: Literal["offline", "writes"] = "offline"
     """How the free pages are made: `offline` or `writes`."""
 

@@ -177,7 +177,7 @@ class StreamsGather(OfServers[StreamsParams]):
     def _unknown(self, clients: Sequence[str]) -> Iterable[Trouble]:
         for number, name in enumerate(self.params.agents or ()):
             if clients and name not in clients:
-                text = f"{name} is no client agent; the client agents are {', '.join(clients)}"
+                text = f"{name} is not a client agent; the client agents are {', '.join(clients)}"
                 yield ("with", "agents", str(number)), text
 
     def rights(self) -> Sequence[Right]:
@@ -191,7 +191,9 @@ class StreamsGather(OfServers[StreamsParams]):
         ]
         if unknown := [name for name in self.params.agents or () if clients and name not in clients]:
             there = ", ".join(clients)
-            raise SelectorError(f"{self.kind}: {', '.join(unknown)} is no client agent; the client agents are {there}")
+            raise SelectorError(
+                f"{self.kind}: {', '.join(unknown)} is not a client agent; the client agents are {there}"
+            )
         if self.params.agents:
             clients = [name for name in clients if name in self.params.agents]
         if not clients or not others:
@@ -231,7 +233,7 @@ class StreamsGather(OfServers[StreamsParams]):
         words = f"all {clients} agents are kept from {', '.join(undo['others'])}, and none from {undo['host']}"
         return Evidence(
             sorted(cut) == sorted(name for name in asked for _ in range(clients)),
-            words if present else f"none of {clients} agents is kept from any server",
+            words if present else f"no agent of {clients} is blocked from a server",
             f"agents kept from servers: {measured}",
             {"agents": clients, "cut": len(cut)},
         )

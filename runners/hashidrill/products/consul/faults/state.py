@@ -175,7 +175,7 @@ class KvBloat(BaseFault[BloatParams]):
 
 
 _MOST = 10_000
-"""Sessions of one node: more than a drill makes, and what a journal entry still holds."""
+"""The largest number of sessions of one node: more than a drill creates, and few enough for a journal entry."""
 _SESSIONS_AT_ONCE = 50
 _STORE_WITHIN_S = 30.0
 

@@ -49,7 +49,7 @@ class ServiceChurn(ConsulLoad):
         """
 
         rate: LoadRate
-        services: Annotated[int, Field(ge=1, le=10_000, description="Instances, each with an id of its own")] = 50
+        services: Annotated[int, Field(ge=1, le=10_000, description="Number of instances, each with its own id")] = 50
         service: Service = "hashidrill"
         at_once: Annotated[
             int, Field(ge=1, le=10_000, description="The most changes in flight; at that number none starts")

@@ -116,7 +116,7 @@ class KvWrite(_KvLoad):
         """Size of each value."""
         once: Annotated[
             Percent,
-            Field(ge=0, le=1, description="Share of writes to keys that are written once, whose loss therefore shows"),
+            Field(ge=0, le=1, description="Share of writes that go to keys written only once, so that a loss shows"),
         ] = Percent("90%")
         via: Via = "consul:clients"
         timeout: Timeout = Duration("30s")

@@ -109,7 +109,7 @@ class Contender:
         self.key = key
         self.session = ""
         self.lost = 0
-        """How often it believed that it held the lock, and lost that belief without having released it."""
+        """How often the contender held the lock by its own account, and lost it without a release."""
         self._pacing = pacing
         self._agenda = agenda
         self._send = send

@@ -45,7 +45,7 @@ BUSY_CORES, CALM_CORES = 0.7, 0.5
 """The share of the generator's one core: above 0.9 for three seconds, the run measures the generator instead of "
   "Consul."""
 _SLOWER, _FASTER = 0.7, 1.1
-"""Factors for the pace at each look at the CPU."""
+"""The factors by which the pace changes at each check of the CPU."""
 _SLOWEST = 0.02
 
 

@@ -220,5 +220,5 @@ def _instances(body: bytes) -> str:
             for entry in parse(body)
         )
     except (ValueError, KeyError, TypeError):
-        rows = [body.decode(errors="replace")]  # any other answer is a state of its own
+        rows = [body.decode(errors="replace")]  # any other answer is the state itself
     return hashlib.sha1(json.dumps(rows).encode(), usedforsecurity=False).hexdigest()[:12]

@@ -92,8 +92,8 @@ class NomadConfig(BaseFault[ConfigParams]):
         answering = [one.name for one in servers if one is not host and await self._answers(one)]
         if 2 * len(answering) <= len(voters):
             raise FaultError(
-                f"{host.name} is not restarted: of {len(voters)} voters only {', '.join(answering) or 'none'} would be"
-                " left, and that is no majority"
+                f"{host.name} is not restarted: of {len(voters)} voters only {', '.join(answering) or 'none'} would "
+                f"be left, which is not a majority"
             )
 
     async def _answers(self, host: Host) -> bool:

@@ -71,4 +71,7 @@ class OfWork(BaseFault[P]):
     def troubles(self, place: Place) -> Iterable[Trouble]:
         yield from not_among(self.kind, place, "server")
         if place.many:
-            yield ("on",), f"{self.kind} is about what all servers know, so one is enough; write on: nomad:leader"
+            yield (
+                ("on",),
+                f"{self.kind} changes state that all servers share, so one server is enough; write on: nomad:leader",
+            )

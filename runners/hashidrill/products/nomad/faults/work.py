@@ -152,7 +152,7 @@ class PickParams(JobParams):
     """Takes the first N running allocations, by name."""
 
     count: int | None = Field(default=None, ge=1, description="How many allocations")
-    share: Percent | None = Field(default=None, gt=0, le=1, description="How many of them, as a share, rounded up")
+    share: Percent | None = Field(default=None, gt=0, le=1, description="The share of the allocations, rounded up")
 
     @model_validator(mode="after")
     def _one_of_them(self) -> PickParams:
@@ -268,7 +268,7 @@ class AllocFail(_OfAllocations[FailParams]):
         if present:
             asked = "all of them are failed, and none of their processes runs"
             return Evidence(states["failed"] == len(picked) and not left, asked, measured, figures)
-        return Evidence(True, "Nomad answers; what failed stays failed, and Nomad replaces it by itself", measured)
+        return Evidence(True, "Nomad answers; failed allocations stay failed, and Nomad replaces them", measured)
 
     async def revert(self, undo: Undo) -> None:
         return

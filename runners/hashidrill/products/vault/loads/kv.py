@@ -97,7 +97,7 @@ class KvWrite(_KvLoad):
         """Size of each secret."""
         once: Annotated[
             Percent,
-            Field(ge=0, le=1, description="Share of writes to keys that are written once, whose loss therefore shows"),
+            Field(ge=0, le=1, description="Share of writes that go to keys written only once, so that a loss shows"),
         ] = Percent("90%")
         via: Via = "vault:servers"
         timeout: Timeout = Duration("30s")
