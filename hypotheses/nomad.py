@@ -205,7 +205,7 @@ def _mitigated(recording: Recording, mitigation: str, start_ns: int, end_ns: int
 
 
 _PARTS = {
-    "again_s": "tries and steps before the evaluation that placed it",
+    "again_s": "earlier tries and steps, before the evaluation that placed the replica",
     "evaluation_s": "its evaluation",
     "plan_s": "the plan, until its node had it",
     "start_s": "the start of its task on the node",

@@ -119,7 +119,7 @@ class Duration(Quantity):
 
 
 def positive(duration: Duration) -> Duration:
-    """Checks a parameter. Raises ValueError for none at all."""
+    """Checks a parameter. Raises ValueError if there is no value."""
     if duration <= 0:
         raise ValueError("this must be longer than 0s")
     return duration

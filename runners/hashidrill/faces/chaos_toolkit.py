@@ -44,7 +44,7 @@ def run(experiment: str, attach: str = "", program: Sequence[str] = ()) -> dict[
 def verdict(experiment: str) -> str:
     """Probe, with `tolerance: PASS`: the worst verdict of the runs of that experiment, FAIL over INVALID over PASS.
 
-    Raises NoPassError unless that is PASS or FAIL, and where nothing was run.
+    Raises NoPassError unless the verdict is PASS or FAIL, and if no experiment ran.
     """
     results = [one for one in _RESULTS if experiment in (one.get("asked"), one["experiment"])]
     if any(one["verdict"] == "FAIL" for one in results):

@@ -234,7 +234,7 @@ class RecordingBuilder:
         return self
 
     def only_final_reads(self, load: str, values: Mapping[str, str | None]) -> Self:
-        """What the keys hold at the end, and nothing else."""
+        """Sets the final content of the keys, and adds no operations."""
         self._finals[load] = dict(values)
         return self
 

@@ -1,4 +1,6 @@
-"""The files that an audit judges together, and their agents: what one process would read as its configuration."""
+"""The files that an audit judges together, grouped by agent: the files that one process would read as its
+configuration.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,7 @@ def agents_in(files: Sequence[_File], body_of: Callable[[_File], Mapping]) -> li
 
 @dataclass(frozen=True)
 class Started:
-    """A command of a systemd unit or of a Nomad task, and the file and place that say it: the unit's own, or those of a
-    drop-in.
-    """
+    """A command of a systemd unit or a Nomad task, with the file and place that set it: in the unit or in a drop-in."""
 
     unit: Unit | None
     document: Document
@@ -137,7 +137,7 @@ class Audited:
         """An agent that a unit starts with several directories or files is one agent; so is one whose files are all
         missing here.
 
-        The other files of each directory are those of the agents in it.
+        The other files of a directory belong to the agents in it.
         """
         folders: dict[Path, list[Document]] = {}
         for document in self.of(kind):
@@ -184,7 +184,7 @@ class Audited:
 
 
 def _named(path: str, by: Document, groups: Sequence[tuple[Document, ...]]) -> list[int]:
-    """The groups of files that a command line means by a path on its own host.
+    """The groups of files that a path in a command line means, seen from that command's host.
 
     Compares paths from their ends, because the files are elsewhere here; of several matches, the nearest one.
     """
@@ -242,7 +242,7 @@ class Group:
         return [self.only_task] if self.only_task is not None else self.body.blocks("task", "Tasks")
 
     def policy(self, *names: str) -> Mapping | None:
-        """A block of the group merged over that of the job, as Nomad does with update, reschedule and restart."""
+        """The group's block merged over the job's block, as Nomad merges update, reschedule and restart."""
         return _over([*self.job.body.blocks(*names), *self.body.blocks(*names)])
 
     def restart(self, task: Mapping) -> Mapping | None:

@@ -345,7 +345,7 @@ def read_unit(text: str) -> Unit:
 
 
 def read_environment(text: str) -> tuple[list[Variable], list[Comment]]:
-    """A file as `EnvironmentFile=` takes it. Lines that set nothing are systemd's to complain about."""
+    """Parses a file as `EnvironmentFile=` does. Ignores lines that set nothing: systemd itself warns about them."""
     variables, comments = [], []
     for number, line in enumerate(text.splitlines(), 1):
         bare = line.strip()

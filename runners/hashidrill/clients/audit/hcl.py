@@ -239,7 +239,7 @@ class _Reader:
         return Scalar(_ESCAPE.sub(_unescape, inner).replace("$${", "${").replace("%%{", "%{"), place)
 
     def skip_string(self) -> bool:
-        """Reads a quoted string; whether nothing in it is interpolated."""
+        """Reads a quoted string, and whether it is free of interpolation."""
         opened, known = self.here(), True
         self.deeper()
         self.at += 1
@@ -273,7 +273,7 @@ class _Reader:
         return Scalar(content, place)
 
     def balanced(self) -> str:
-        """Skips from a bracket to the one that closes it, over strings and comments; what was skipped."""
+        """Skips from a bracket to its closing bracket, over strings and comments; returns the skipped text."""
         start, opened, stack = self.at, self.here(), [_CLOSING[self.text[self.at]]]
         self.at += 1
         while stack:

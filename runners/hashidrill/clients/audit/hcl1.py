@@ -233,7 +233,7 @@ class _UnexpectedError(MalformedError):
 
 
 class _EndError(Exception):
-    """The text ended: what is being read is dropped, and what was read before it stays."""
+    """Raised at the end of the text: the unfinished element is dropped, the earlier ones stay."""
 
 
 class _Hcl:

@@ -301,7 +301,7 @@ class Retries:
         return isinstance(node, ast.Name) and (node.id in self._own or (_says_so(node.id) and not self._urllib3(node)))
 
     def _attempts(self, node: ast.expr) -> bool:
-        """Whether going over this is trying again: `for attempt in Retrying(...)`. A name alone does not say so."""
+        """Whether a loop over this retries: `for attempt in Retrying(...)`. A name alone does not prove it."""
         return self._library(node) or last(node.func if isinstance(node, ast.Call) else node) in self._own
 
     def _urllib3(self, node: ast.Name) -> bool:
@@ -430,7 +430,7 @@ class Clients(Retries):
         return found
 
     def _inside(self, made: ast.ClassDef, methods: set[str]) -> tuple[ast.expr, ...]:
-        """What the methods of a client's class ask of the client itself, `self.kv.get(...)`."""
+        """The client calls that the methods of its own class make, `self.kv.get(...)`."""
         own = {
             node.attr for node in ast.walk(made) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
         }
@@ -462,7 +462,7 @@ class Clients(Retries):
         )
 
     def _may_retry(self, mount: ast.Call) -> bool:
-        """Whether the adapter that is mounted is any but a plain one of requests, which retries nothing."""
+        """Whether the mounted adapter differs from requests' plain one, which does not retry."""
         adapter = arguments(mount, ("prefix", "adapter")).get("adapter")
         if isinstance(adapter, ast.Name):
             made = [
@@ -492,7 +492,7 @@ class Clients(Retries):
     def _asked(self, made: ast.Call | ast.ClassDef) -> tuple[list[ast.expr], list[tuple[str, ast.expr]]]:
         """Calls of methods of the object that this node creates, under each name that the module gives the object.
 
-        And what its attributes are set to, by their names: `http.session`.
+        Also covers the values of its attributes, by their names: `http.session`.
         """
         known = [(key, scope) for key, scope in self._bound(made)]
         asked: list[ast.AST] = [use for use in [self._use_of(made)] if use is not None]

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 class Severity(enum.IntEnum):
-    """The severity. ERROR: what is configured cannot do what it is for. WARNING: a fault that passes by itself will be
-    felt. INFO: a default that one should know, and may well keep.
+    """The severity. ERROR: the configured setting cannot serve its purpose. WARNING: users will notice a fault that
+    passes on its own. INFO: a default that one should know, and may well keep.
     """
 
     INFO = 1
@@ -62,7 +62,7 @@ class Rule:
 
 @dataclass(frozen=True, order=True)
 class Finding:
-    """A hit that stands. Sorted by file and line."""
+    """A finding that is not suppressed. Sorted by file and line."""
 
     path: str
     place: Place

@@ -68,7 +68,7 @@ def _clients(module: Module, names: set[str]) -> list[Client]:
 
 
 def _without_retry(audited: Audited, names: set[str], product: str) -> Iterator[Hit]:
-    """Clients of which a call is not retried; muted, with the reason, where each of them is."""
+    """Clients with a call that is not retried; muted, with the reason, if all their calls are retried."""
     for document, module in _modules(audited):
         for client in _clients(module, names):
             text = f"this {product} client sends each request once, and nothing here retries"

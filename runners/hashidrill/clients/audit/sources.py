@@ -39,7 +39,7 @@ _HELM, _YAML = ("values*.yaml", "values*.yml"), ("*.yaml", "*.yml")
 
 @dataclass(frozen=True, order=True)
 class Unread:
-    """A file, and what it seems to be: `Nomad Pack template`, `compose file`, ..."""
+    """A file and its apparent type: `Nomad Pack template`, `compose file`, ..."""
 
     path: str
     what: str
@@ -362,7 +362,7 @@ def read_document(path: str, text: str, *, kind: str | None = None) -> Document:
 
 
 class RefusedError(MalformedError):
-    """A configuration whose kind is known, and whose own agent cannot read it."""
+    """A configuration of a known kind that its own agent cannot read."""
 
 
 def read_configuration(path: str, text: str, *, kind: str | None = None) -> tuple[Value, list[Comment], str]:

@@ -29,7 +29,7 @@ class Place:
 
 
 class MalformedError(Exception):
-    """A text that cannot be read: `place` and what is wrong there."""
+    """A text that cannot be parsed: the `place` and the mistake."""
 
     def __init__(self, place: Place, what: str) -> None:
         super().__init__(what)

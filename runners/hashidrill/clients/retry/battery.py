@@ -1,11 +1,11 @@
 """The battery: one command, run once for each fault behind a tap of its own, and judged (`run_battery`).
 
-1. Once without any fault: it has to succeed, and to make a request. A KV key that it reads and that is not there is
-   put there first.
+1. Runs the command once without a fault: it must succeed, and make a request. A KV key that it reads and that is not
+   there is put there first.
 2. Once with each fault that comes once, and once with each that lasts, several at a time: waiting costs nothing. A
   client that heeds Retry-After gets a short wait many times, then one wait that is longer than all of these.
-3. Many independent clients with a fault that lasts, beside clients that sleep the same gaps for certain: timing. If the
-  result varies, runs the fault a few more times.
+3. Timing: runs many independent clients with a lasting fault, next to reference clients that sleep the same fixed gaps.
+  If the result varies, runs the fault a few more times.
 
 Runs all that a verdict needs, whichever faults are selected.
 """
@@ -229,7 +229,7 @@ class Battery:
         self._measured.lasting[fault].append(await self._one(Always(fault), attempts=attempts))
 
     async def _reused(self) -> None:
-        """A reset on a reused connection: as the command comes by, or led to one by a redirect."""
+        """A reset on a reused connection: the command reuses one itself, or a redirect makes it reuse one."""
         if not self.settings.wants("reset-after-reused"):
             return
         plain = self._measured.plain
@@ -237,7 +237,8 @@ class Battery:
         self._measured.reused = await self._one(OnceReused("reset-after-reused", redirect=not naturally))
 
     async def _refused(self) -> Run:
-        """A client that comes back within microseconds may be refused again before the port is open: once more then.
+        """A client that retries within microseconds may be refused again before the port is open; then the run is
+        repeated.
 
         A later client may be faster. Raises FaultError where refusals cannot be counted.
         """

@@ -122,7 +122,7 @@ class Retries:
     budget: Budget | None
 
     def call(self, attempt: Callable[[], object]) -> None:
-        """Raises FailedError, that of the last attempt."""
+        """Raises the FailedError of the last attempt."""
         if self.budget is not None:
             self.budget.earn()
         for tried in range(self.retries + 1):

@@ -110,7 +110,7 @@ def _tail(log: Path) -> str:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Free for TCP and UDP just now; all are held at once, so that none comes twice."""
+    """Ports that are free for TCP and UDP now; all are held at the same time, so that no port appears twice."""
     with contextlib.ExitStack() as held:
         ports: list[int] = []
         while len(ports) < count:

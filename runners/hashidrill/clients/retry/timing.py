@@ -4,10 +4,10 @@ Pure functions of runs, most of them of many independent clients; definitions an
 hashidrill.core.tap.catalogue. A gap runs from the end of a failed attempt to the start of the next one, as the tap saw
 both. A machine only ever adds to a gap; so these use quantiles, and a reference that sleeps at the same time.
 
-`curve_of` says which curve gaps lie on: growth by a factor, or along a line, a square, a cube.
-Growth by a factor is a straight line in the logarithm (or bends up, where something is added to each gap: additive
-jitter, the machine); every power of the retry's number bends down. So the slope alone tells nothing: 1, 4, 9, 16 has
-a steeper one than 1, 2, 4, 8. Both families are fitted, and the difference has to be more than the gaps scatter.
+`curve_of` says which curve gaps lie on: growth by a factor, or along a line, a square, a cube. Growth by a factor is a
+straight line in the logarithm (or bends up, where something is added to each gap: additive jitter, the machine); every
+power of the retry's number bends down. The slope alone decides nothing: 1, 4, 9, 16 has a steeper one than 1, 2, 4, 8.
+Both families are fitted, and the difference has to be more than the gaps scatter.
 """
 
 from __future__ import annotations
@@ -179,18 +179,18 @@ class Own:
     def longest_s(self, typical: Sequence[float]) -> float:
         """The longest gap: the typical one of many clients, or that of one that is alone, where that is shorter.
 
-        Many that wait for nothing wait for each other's work. If a client that runs alone has many gaps, one in five is
-        left out: the machine causes the extremes.
+        Clients without a wait of their own still wait for each other's CPU work. If a client that runs alone has many
+        gaps, one in five is left out: the machine causes the extremes.
         """
         return min(max(typical), alone_s(self.gaps_s))
 
     def works_all_the_time(self, typical: Sequence[float]) -> bool:
-        """Whether the gaps are no waits, but what the client does between two attempts."""
+        """Whether the gaps are not waits but the client's own work between two attempts."""
         return self.longest_s(typical) < max(SHORTEST_GAP_S, _MOSTLY_WORK * self.work_s)
 
 
 def alone_s(gaps_s: Sequence[float]) -> float:
-    """The longest typical gap of a client that is alone, in seconds; infinity where it is not known."""
+    """The longest typical gap of a client that runs alone, in seconds; infinity if unknown."""
     return float(np.percentile(gaps_s, 80, method="higher")) if len(gaps_s) else math.inf
 
 

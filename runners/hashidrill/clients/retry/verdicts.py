@@ -68,13 +68,13 @@ def not_for_it(name: str, fault: str, text: str, /, **evidence: Any) -> Judged:
 
 
 def overall(judged: Sequence[Judged]) -> Verdict:
-    """FAIL over INVALID over PASS, where what does not apply to the client counts for nothing."""
+    """The worst verdict (FAIL, then INVALID, then PASS) of the checks that apply to the client."""
     return merge(one.verdict for one in judged if one.applies)
 
 
 _RESETS_OF_FRESH = ("reset-after-fresh", "reset-before-fresh")
 _DRIP_S = 0.5
-"""Between two bytes of a `slow-body`."""
+"""The pause between two bytes of a `slow-body`."""
 _PROMPT_S = 0.1
 """An attempt that ends so close to the moment its client was killed was ended by that."""
 
@@ -235,7 +235,7 @@ def _check_doubts(runs: Sequence[Run]) -> None:
 
 
 def _precondition_changed(run: Run) -> bool:
-    """A precondition may have been read again. An idempotency key that changes is none."""
+    """A precondition may have been read again. A changing idempotency key does not count as a key."""
     changed = run.changed_key
     return changed is not None and all(changed) and not any(each.idempotency_key for each in run.at())
 

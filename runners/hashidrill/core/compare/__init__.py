@@ -1,1 +1,1 @@
-"""Compares two sides of one experiment over several rounds: what differs, and how certain that is."""
+"""Compares two sides of one experiment over several rounds: the differences, and how certain they are."""

@@ -76,8 +76,8 @@ def paired(figure: Figure, baseline: Measured, candidate: Measured, *, seed: int
 
 
 def fair(baseline: Measured, candidate: Measured) -> tuple[Measured, Measured]:
-    """Both figures in comparable form: not measured if one looks better because parts are missing, or both show
-    nothing.
+    """Both figures in comparable form; treated as not measured if one looks better only because parts are missing, or
+    if both show nothing.
 
     A cost without that of an agent that was down is a lower bound: it may show that this side costs more, never
     less. If a load was shed on both sides, it exceeded the generator's queue on either side.
@@ -293,7 +293,7 @@ class Compared:
     def difference(self) -> tuple[str, str]:
         """The difference between the sides and its bounds, as text; ("", "") if a ratio means nothing.
 
-        Nothing also where it would contradict the two medians: some rounds have a "never", the figure's floor is
+        It is also empty if it would contradict the two medians: some rounds have a "never", the figure's floor is
         larger than what was measured, or the seconds of the rounds differ by more than their medians.
         """
         return ("", "") if self._nevers or not self._as_shown else self._unchecked
@@ -305,7 +305,7 @@ class Compared:
 
     @property
     def _as_shown(self) -> bool:
-        """Whether the ratio, or its interval, is also that of the two medians."""
+        """Whether the two medians agree with the ratio or its interval."""
         if math.isinf(self.baseline) or math.isinf(self.candidate):
             return False
         if self.figure.odds:
@@ -414,8 +414,8 @@ def together(all_compared: Sequence[Compared]) -> Decision:
 def is_sure(all_compared: Sequence[Compared]) -> bool:
     """Whether more rounds cannot change the result; `play` takes this as `enough`.
 
-    It takes fewer rounds to be sure that a figure is not worse than that it is better, so a figure that looks better
-    is played on.
+    A figure needs fewer rounds to be surely not worse than to be surely better, so the rounds continue for a figure
+    that looks better.
     """
     if any(each.may_be_better for each in all_compared):
         return False
@@ -464,7 +464,7 @@ def _unmeasured(sides: Sequence[tuple[Measured, Measured]]) -> str:
 
 
 def _unmeasured_alone(sides: Sequence[tuple[Measured, Measured]], decision: Decision) -> str:
-    """Why the measured rounds do not represent all: one side alone lacks the figure too often for chance.
+    """Why the measured rounds do not represent all rounds: only one side lacks the figure, and too often for chance.
 
     The missing rounds of a side may be its worst ones, so the measured ones alone do not let it pass. A candidate
     that was measured to be worse stays worse.

@@ -1,8 +1,8 @@
 """Whether other work on the machine disturbed a run. A disturbed run is only compared with a run that was disturbed in
 the same way.
 
-Other work means processes outside of the run. A side whose own agents use up the CPU is not disturbed: the machine
-would have sufficed for what the leaner of the two sides needs when nothing starves it.
+Other work means processes outside of the run. A side whose own agents use up the CPU is not disturbed: the machine had
+enough CPU for the need of the leaner side.
 """
 
 from __future__ import annotations
@@ -92,7 +92,9 @@ def _measured(recording: Recording) -> MachineUse | None:
 
 
 def _fits(cpus: float, others: float, lean: float) -> bool:
-    """Whether the other work would have left enough for the run, had it been as lean as the other side."""
+    """Whether the other work would have left enough CPU for the run if the run had needed as little as the
+    other side.
+    """
     return others + VARIES * lean <= (1 - IDLE_SHARE) * cpus  # False for NaN
 
 

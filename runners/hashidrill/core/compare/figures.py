@@ -99,7 +99,8 @@ def _of_each(load: str, experiment: Experiment) -> Iterator[Figure]:
 
 
 def _latency(run: Run, *, load: str, percent: float, marked_by: str | None = None) -> Measured:
-    """The percentile over the operations due while a fault was in force. Unacknowledged ones are infinite.
+    """The percentile over the operations due while a fault was in force. Unacknowledged operations count as infinitely
+    long.
 
     If an expectation on this load names a mark, only the mark's time counts: a peak of 15 s at the end of a fault of
     45 hardly moves the p50 of all of it. `marked_by`: the load whose expectations say that, instead of this one.

@@ -235,7 +235,8 @@ def lower_median(numbers: Sequence[float]) -> float:
 
 
 def of_intervals(logs: Floats, seed: int = 0) -> Paired:
-    """One round from the logarithms of candidate over baseline in each interval of it. Raises ValueError without any.
+    """One round from the logarithms of candidate over baseline in each interval of it. Raises ValueError if there are
+    no intervals.
 
     It is the mean of the middle half: an interval in which one side happened to lose its leader says little about
     the other 14, and a few extreme ones must not outvote half of the intervals.

@@ -112,8 +112,8 @@ class InForce:
     async def _answer(self) -> tuple[Evidence, bool]:
         """Asks the observer until it answers. Returns its evidence and whether it answered at all.
 
-        An agent too busy to answer has not healed, so silence is asked again, for as long as the first proof may
-        take. A longer silence proves nothing.
+        An agent that is too busy to answer has not recovered, so an unanswered check is repeated for as long as the
+        first proof may take. A longer silence proves nothing.
         """
         look_s = max(PROVEN_WITHIN_S, 3 * self.proof_s)
         give_up_s = anyio.current_time() + max(2 * look_s, observed_within_s(self.fault, PROVEN_WITHIN_S))
@@ -197,9 +197,9 @@ async def _apply(fault: Fault, undo: Undo, journal: Journal) -> InForce:
 async def revert(fault: Fault, undo: Undo, journal: Journal, *, gone_within_s: float = GONE_WITHIN_S) -> str:
     """Reverts the fault and proves its effect gone. Raises RevertError; the journal then says `fault.stuck`.
 
-    Returns "gone", or "ended" if nothing of this run is left but another run has such a fault in force there, which
-    observers cannot tell apart. A journal that cannot be written (OSError) neither ends the revert early nor hides a
-    fault that stays in force.
+    Returns "gone". Returns "ended" if nothing of this run is left, but another run has a fault of this kind in force
+    there: observers cannot distinguish the two. A journal that cannot be written (OSError) neither ends the revert
+    early nor hides a fault that stays in force.
     """
     fault_id, where = undo["fault_id"], f"{fault.kind} on {undo['host']}"
     error = await _try_revert(fault, undo)

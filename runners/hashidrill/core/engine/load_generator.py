@@ -174,7 +174,7 @@ class LoadGenerator:
         await self._tell(f"hold {t_ns}")
 
     async def go(self, t_ns: int) -> None:
-        """Lets the method's clock go on: later changes of the profiles are delayed by the time it stood still."""
+        """Starts the method's clock again: later changes of the profiles shift by the time for which it stood still."""
         await self._tell(f"go {t_ns}")
 
     async def level(self, load: str, level: float) -> None:

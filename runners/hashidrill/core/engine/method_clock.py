@@ -59,8 +59,8 @@ class MethodClock:
     async def lasts(self, for_s: float, *, planned_end_s: float = math.inf, until: anyio.Event | None = None) -> None:
         """Returns `for_s` later in the method's time, or when the event is set.
 
-        A fault whose planned end (`planned_end_s`) has passed continues to count down while the clock stands still:
-        the waiting step may wait for its end.
+        A fault past its planned end (`planned_end_s`) also ends while the clock stands still, because the waiting step
+        may wait for that end.
         """
         async with anyio.create_task_group() as group:
             if until is not None:

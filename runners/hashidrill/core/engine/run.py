@@ -104,7 +104,8 @@ def _unrecorded(outcome: str, error: str, failure: str) -> tuple[str, str]:
 
 
 async def revert_again(running: Run, journal: Path, error: str) -> tuple[str, str]:
-    """Tries again after a revert failed. Returns the run's (outcome, error): `fault` if nothing is left in force.
+    """Tries again after a revert failed. Returns the run's (outcome, error): the ones it had before if no fault is left
+    in force.
 
     The loads have stopped. Every fault of the journal that was not proven gone is reverted, the latest first. A
     failure here does not stop the run from being closed: a fault that the journal does not call gone counts as in

@@ -2,7 +2,7 @@
 
 A person may act while the faults last (`attended`): to rehearse a runbook, or in training. The method's clock stands
 still during that time, so faults in force stay in force and no later step begins. When the person returns, the method
-ends. Manual work, like unsealing a server, is theirs meanwhile; the datacenter does it before and after.
+ends. During that time, people do the manual work, like unsealing a server; the datacenter does it before and after.
 """
 
 from __future__ import annotations

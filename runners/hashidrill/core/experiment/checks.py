@@ -375,7 +375,7 @@ def _check_comparison(
 
 
 def _check_different(document: Document, loaded: Mapping[str, Experiment]) -> None:
-    """Refuses variants that run the same: they would differ by luck alone."""
+    """Refuses variants that run identically: only luck could make them differ."""
     seen: dict[str, str] = {}
     for name, experiment in loaded.items():
         runs = repr(experiment.model_dump(mode="json", by_alias=True, include=set(SECTIONS) - {"expect"}))

@@ -161,7 +161,7 @@ class Looks:
 
 
 class Reading:
-    """A condition's signal over some time, of which a part may be unknown.
+    """A condition's signal over a time, parts of which may be unknown.
 
     So it has no order and no truth value. Use `surely` where unknown must not pass (a steady state, a ramp), and
     `maybe` where unknown must not be overlooked (a guardrail).
@@ -204,12 +204,12 @@ class Reading:
         return condition.holds(Reading(whole).figure, unknown=False)
 
     def maybe(self, condition: Condition) -> bool:
-        """Whether the condition holds by the successful looks, or may hold unseen."""
+        """Whether the condition holds by the successful looks, or may hold during failed ones."""
         return bool(self.blind) or condition.holds(self.figure, unknown=False)
 
 
 def _unit_of(signal: str, limit: str) -> type[Quantity] | None:
-    """The unit of the signal; of one that no product declares, the one that its limit is written in."""
+    """The unit of the signal; if no product declares it, the unit of the condition's limit."""
     if (unit := _unit(signal)) is not None:
         return unit
     for unit in () if signal in probe_signals(signal.partition(".")[0]) else (Duration, Level, Bandwidth, Size, Rate):

@@ -61,7 +61,7 @@ def metadata_of(path: Path) -> Mapping[str, Any]:
     """What a file of any kind says under `metadata`, mostly without its `why`. The rest of the file may still contain
     errors.
 
-    Reads these lines alone, because to read YAML takes long: of the library, seconds. Raises ExperimentError.
+    Reads only these lines, because parsing the YAML of the whole library takes seconds. Raises ExperimentError.
     """
     text = _text(path).decode("utf-8", "replace")
     found = _METADATA.search(f"{text}\n")

@@ -178,7 +178,7 @@ class _Loading:
         self._document.raise_problems()
 
     def _check_header(self, data: Any, kind: str = KIND) -> None:
-        """Gives a file that is not an experiment one message, not one for each of its keys."""
+        """Reports a file that is not an experiment with one message, instead of one for each key."""
         document = self._document
         if isinstance(data, dict) and "extends" in data:
             document.problem(("extends",), "can be followed only where the experiment is a file", key=True)

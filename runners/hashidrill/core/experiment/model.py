@@ -462,7 +462,7 @@ class Step(Strict):
 
 
 class Mark(Strict):
-    """A step that breaks nothing and gives a part of the method a name, which expectations can then judge.
+    """A step without a fault that names a part of the method, so that expectations can judge that part.
 
     It has no target, no proof and no revert, and verdicts do not count it as a fault.
     """

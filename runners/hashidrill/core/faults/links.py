@@ -309,8 +309,8 @@ class LinkFault(BaseFault[Any]):
         await all_at_once(partial(self._interpose, undo, site) for site in undo["sites"])
 
     async def _interpose(self, undo: Undo, site: Undo) -> None:
-        """Starts proxies with their toxics first, then the rules: nothing is redirected to a proxy that is not
-        ready.
+        """Starts the proxies with their toxics first and then adds the rules, so that no connection reaches a proxy
+        that is not ready.
         """
         host, ports, table = self.hosts.host(site["host"]), Ports.of(undo["fault_id"]), undo["table"]
         await host.use(Proxies).add_proxy(table, ports.proxy, self.params.port, self.toxics())
@@ -452,7 +452,7 @@ class _Looks:
         )
 
     def _shown(self, one: _Seen) -> bool:
-        """Whether the exchanges show it, and the port itself is redirected to the same toxics."""
+        """Whether the exchanges show the effect, and the port itself is redirected to the same toxics."""
         shown = _shown(self.sampling, _before(self.undo, one.link), one.exchanges)
         return shown and one.counted and one.holds
 

@@ -348,7 +348,7 @@ class NetworkLoss(_TableFault):
         return lost
 
     async def _judged(self, undo: Undo) -> tuple[list[str], dict[str, str]]:
-        """The peers that only this fault cuts off, and the other obstacles on the ways to the rest."""
+        """The peers that only this fault cuts off, and the other obstacles on the ways to the other peers."""
         ways = [Way(undo["host"], name, self.hosts.host(name).address) for name in undo["peers"]]
         explained = await explanations(self.hosts, ways, None, besides=self.table(undo))
         return [way.there for way in ways if way not in explained], {way.there: why for way, why in explained.items()}

@@ -13,7 +13,7 @@ from hashidrill.core.protocols.capabilities import Processes
 class Noop(BaseFault[NoParams]):
     """Breaks nothing. Verifies before and after that the agent answers.
 
-    Limits: it proves nothing else.
+    Limits: the fault proves nothing else.
     """
 
     kind: ClassVar[str] = "noop"

@@ -57,7 +57,7 @@ class Trial:
 
     @property
     def lasts_s(self) -> float:
-        """About how long an exchange takes when it is hit."""
+        """The approximate duration of an affected exchange."""
         return self.request.timeout_s - (0.0 if self.hangs else _PATIENCE_S)
 
     def shows(self, exchange: Exchange, own_s: float = 0.0) -> bool:
@@ -103,7 +103,7 @@ class Sampling:
         return [exchange for exchange in exchanges if self.trial.hit(exchange)]
 
     def refused(self, exchanges: Sequence[Exchange]) -> str:
-        """Why these exchanges without the toxic make it unprovable, and what would be provable."""
+        """Why these exchanges without the toxic make it unprovable, and which parameters would be provable."""
         own = sorted((exchange.seconds for exchange in exchanges), reverse=True)
         at_most = most_before(self.exchanges, self._least, highest=self.toxicity)
         could = self.trial.could(own[at_most] + DRIFT_S) if not any(exchange.errno for exchange in exchanges) else ""

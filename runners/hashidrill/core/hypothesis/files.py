@@ -271,7 +271,7 @@ def from_source(file: str, source: bytes) -> list[Hypothesis]:
 
 
 def source_of(hypothesis: Hypothesis) -> bytes:
-    """The whole file that defines the hypothesis; empty for one that no file defines."""
+    """The source of the file that defines the hypothesis; empty if no file defines it."""
     source = hypothesis.function.__globals__.get(_SOURCE, b"")
     return source if isinstance(source, bytes) else b""
 

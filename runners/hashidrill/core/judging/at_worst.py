@@ -1,4 +1,4 @@
-"""Conditions over a whole run, each where it was worst: what a steady state, and a search for a limit, ask."""
+"""Conditions over a whole run, each judged at its worst time, for a steady state and for the search of a limit."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def all_hold(recording: Recording, until: Sequence[Condition]) -> Held:
 
 @dataclass(frozen=True)
 class Worst:
-    """A condition's signal where it was worst: `value` is NaN where nothing was measured. `when`: for a person."""
+    """A condition's signal at its worst time; `value` is NaN if nothing was measured. `when`: for a person."""
 
     value: float
     when: str
@@ -42,9 +42,9 @@ class Worst:
 def at_worst(recording: Recording, condition: Condition) -> Worst:
     """The condition's signal over the part of the run in which it was worst; with a `for`, over the worst such window.
 
-    Without one: the steady state, the time of each fault, and the method as a whole are measured each by itself. Over
-    all of them together, a fault of 20 s in a run of 60 s would move no median. A part that breaks it comes before one
-    in which nothing was measured, and that before one that holds.
+    Otherwise the steady state, the time of each fault, and the whole method are measured separately. Over all of them
+    together, a fault of 20 s in a run of 60 s would move no median. A part that breaks it comes before one in which
+    nothing was measured, and that before one that holds.
     """
     spans = _parts(recording) if condition.window_s is None else _windows(recording, condition.window_s)
     found = [Worst(_value(recording, condition, start, end), when) for start, end, when in spans]

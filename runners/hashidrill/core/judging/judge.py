@@ -270,7 +270,9 @@ class _Found:
     """Reads that prove a break; each one alone is enough."""
 
     def spoilt_by(self, doubts: Sequence[Doubt]) -> list[Doubt]:
-        """The doubts that make it INVALID: of a break with witnesses, those of one if none is without."""
+        """The doubts that make the judgement INVALID. A break with witnesses stays valid if one witness has no
+        doubt.
+        """
         if self.by is None:
             return []
         by, alternatives = self.by, [[read] for read in self.witnesses] or [[*self.reads]]

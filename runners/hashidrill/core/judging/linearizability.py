@@ -149,8 +149,8 @@ def prepared(history: Sequence[Op]) -> list[Op]:
 
     - If only one operation can have written a value that was read, it took effect before that read returned. This
       gives an unknown operation an end.
-    - An unknown change whose value was never read explains nothing, unless a miss needs the value that it replaces to
-      be gone. The search treats all such values as one.
+    - An unknown change whose value was never read matters only if a failed compare needs the earlier value to be gone.
+      The search treats all such values as one.
     """
     ops = _with_ends([op for op in history if op.certain or op.changes])
     missed = {op.expected for op in ops if op.kind == "miss"}

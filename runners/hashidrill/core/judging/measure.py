@@ -196,7 +196,7 @@ def lasted_s(recording: Recording, ops: Operations, within_s: float, what: str) 
     """How many seconds each operation lasted, for operations that wait until something is right; infinity if too long.
 
     An operation that was still open when the loads stopped, before `within_s` were over, is undecided. Raises
-    HypothesisInvalidError if one is undecided and none is late; `what` names them in the message.
+    HypothesisInvalidError if an operation is undecided and no operation is late; `what` names them in the message.
     """
     took, watched_s = served_s(ops), np.asarray((ops.end_ns - ops.intended_ns) / SECOND, np.float64)
     open_ = (ops.outcome == "unknown") & (watched_s < within_s)
@@ -468,8 +468,8 @@ def clue(recording: Recording, start_ns: int, end_ns: int) -> str:
 def not_the_same_process_ns(recording: Recording, label: str, start_ns: int, end_ns: int) -> int | None:
     """When the process of that host or agent was first found gone or replaced; None if it stayed.
 
-    Looks until the first sample at or after `end_ns`, which shows what became of it until then. A probe that finds a
-    new process samples its memory at once, but CPU time only at the next look. Raises HypothesisInvalidError without
+    The looks up to the first sample at or after `end_ns`, which shows the state until then. A probe that finds a new
+    process samples its memory at once, but CPU time only at the next look. Raises HypothesisInvalidError without
     samples.
     """
     memory, cpu = (

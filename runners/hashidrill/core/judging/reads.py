@@ -67,7 +67,9 @@ class TracedRecording(Recording):
 
     @property
     def reads(self) -> list[Read]:
-        """The reads; everything, if nothing was noted, because then the basis of the judgement is unknown."""
+        """The noted reads; the whole recording if none was noted, because the basis of the judgement is then
+        unknown.
+        """
         return self._reads or [EVERYTHING]
 
     def _note(self, read: Read) -> None:
@@ -222,7 +224,7 @@ _FEWEST_REGULAR = 10
 
 @dataclass(frozen=True)
 class _Looks:
-    """The looks at one thing, in order of time. `steady`: they are regular, so a gap is silence."""
+    """The looks at one signal, in order of time. `steady`: they are regular, so a gap is silence."""
 
     what: str
     t_ns: Int64s
@@ -255,7 +257,7 @@ class _Looks:
         after = np.maximum(np.searchsorted(t_ns, t_ns + int(2 * self.silent_s * SECOND)), first + 1)
         counted = np.concatenate(([0], np.cumsum(known)))
         looks, succeeded = after - first, counted[after] - counted[first]
-        # the end cuts off the last windows: they count only if there are no others
+        # the end of the run cuts the last windows short, so these count only if there are no whole ones
         whole = (after < len(t_ns)) | (first == 0)
         few = np.flatnonzero(whole & (succeeded < FEWEST * looks))
         if not len(few):
@@ -266,7 +268,7 @@ class _Looks:
 
 
 def unseen(recording: Recording, reads: Sequence[Read]) -> str:
-    """Why the reads do not suffice, because looks failed or are missing; "" if they do."""
+    """Why the reads are not enough (failed or missing looks); "" if they are enough."""
     for read in reads:
         for looks in _looks(recording, read):
             if not len(looks.t_ns):
@@ -317,7 +319,7 @@ def _looks(recording: Recording, read: Read) -> Iterator[_Looks]:
 
 
 def _of_probe(recording: Recording, signal: str, host: str | None) -> Iterator[_Looks]:
-    """A look that failed fails for all signals of its probe. If no host is regular, any host's looks count."""
+    """A failed look counts for all signals of its probe. If no host is regular, any host's looks count."""
     if signal not in recording.signals:
         return
     probe = next((one for one in recording.experiment.sampled(recording.signals) if signal in one.signals), None)

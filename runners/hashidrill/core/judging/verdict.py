@@ -88,7 +88,7 @@ class RunVerdict:
 
 
 def merge(verdicts: Iterable[Verdict]) -> Verdict:
-    """FAIL over INVALID over PASS; INVALID when there is nothing to merge."""
+    """The worst verdict: FAIL, then INVALID, then PASS; INVALID if there is nothing to merge."""
     seen = set(verdicts)
     for verdict in (Verdict.FAIL, Verdict.INVALID, Verdict.PASS):
         if verdict in seen:

@@ -23,8 +23,8 @@ class Arrivals:
 
     A check is due one interval after its last arrival: Consul waits that long after the end of a check, and does not
     make up for lost time. Latency of the operation is therefore how much longer the interval was. The first arrival
-    says when the second one is due, and is no operation; Consul spreads first checks over an interval. One that has not
-    come a whole interval after it was due, the first one included, is recorded as failed, and due again.
+    says when the second one is due, and is no operation; Consul spreads first checks over an interval. A check (also
+    the first one) that has not arrived a whole interval after its due time is recorded as failed, and is due again.
     """
 
     def __init__(self, load: str, interval_ns: int) -> None:

@@ -56,7 +56,7 @@ class BaseLoad:
 
 
 class AgentLoad(BaseLoad):
-    """A load on agents: its parameter `via` selects them. Raises ValueError for none.
+    """A load on agents: its parameter `via` selects them. Raises ValueError if there is none.
 
     A load's cost follows from its parameter `rate`, unless the load computes it otherwise.
     """

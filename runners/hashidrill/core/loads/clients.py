@@ -78,7 +78,9 @@ _SAID_CHARACTERS = 300
 
 
 class Faults:
-    """The plan of all taps of a client: the failures in force, by id. The first that fits an attempt is given."""
+    """The plan of all taps of a client: the failures in force, by id. The first fault that fits an attempt is
+    injected.
+    """
 
     def __init__(self) -> None:
         self._plans: dict[str, WithProbability] = {}

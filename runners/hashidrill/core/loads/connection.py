@@ -1,4 +1,6 @@
-"""One connection of the thin client. Imported when the first one is made: to check an experiment makes none."""
+"""One connection of the thin client. Imported when the first client is made, because checking an experiment
+makes none.
+"""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class LoadContext:
         return HttpClient(local_address=self.local_address, headers=headers, entrances=self.entrances)
 
     def sample(self, what: str, value: float | None, text: str = "") -> None:
-        """Record a sample of the load's own, now, as the signal `LOAD.what`; no value is a failed sample.
+        """Records a sample of one of the load's own signals now, as `LOAD.what`; no value means a failed sample.
 
         Declare what a condition may compare in the load's class: `signals = {"held": None, "drift": Duration}`.
         """

@@ -229,7 +229,7 @@ class Generator:
             self._outbox.message(upto=self._clock.now_ns())
 
     def _sample_levels(self, known: dict[str, Piece]) -> None:
-        """The level of each load whose course took a turn since it was put into `known`."""
+        """The level of each load whose profile changed since its level in `known`."""
         now_ns = self._clock.now_ns()
         for load, course in self._courses.items():
             piece = course.piece(now_ns)
@@ -250,7 +250,7 @@ class Generator:
         self._flush()
 
     async def reads(self) -> None:
-        """Report each load's final reads, or why they could not be had. After that, the data of the loads may be
+        """Report each load's final reads, or the reason why they failed. After that, the data of the loads may be
         removed.
         """
         for name, load in self._ours.items():
@@ -280,7 +280,7 @@ def _clients() -> Any:
 
 
 def _measured(load: dict[str, Any]) -> list[str]:
-    """Names of the loads that it makes operations of: its own, and for a client that of its attempts."""
+    """The names under which its operations are recorded: the load's name and, for a client, that of its attempts."""
     return [load["name"], load["name"] + ATTEMPTS] if load["kind"] == registry.CLIENT else [load["name"]]
 
 

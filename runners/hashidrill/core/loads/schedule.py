@@ -202,10 +202,10 @@ class OpenLoop:
     """Runs one load's operations on schedule and settles each of them exactly once.
 
     `plan(n)` names the key and value of operation n; `perform(n, key, value)` sends it. `perform` raises nothing: what
-    goes wrong with the datacenter is a Reply, so an exception is a bug of ours and ends the run. `course` is the level
-    of the load over time (`LoadContext.course`): a load that does not hand it on has no profile. It also holds the
-    share of operations that this generator offers; `n` counts the operations of all generators. `detail(n)` is asked
-    once for each operation, when it has ended: that is recorded of it, unless its reply has a detail.
+    goes wrong with the datacenter is a Reply, so an exception is a bug in the load and ends the run. `course` is the
+    level of the load over time (`LoadContext.course`): a load that does not hand it on has no profile. It also holds
+    the share of operations that this generator offers; `n` counts the operations of all generators. `detail(n)` is
+    asked once for each operation, when it has ended: that is recorded of it, unless its reply has a detail.
 
     `at_once` makes it a closed loop where the datacenter is slower than the rate: that many are under way, and one
     starts when another ends, due at that moment. `n` counts those that are started. The judge measures how many were
@@ -329,7 +329,8 @@ class Agenda:
     async def operation(
         self, due_ns: int, key: str, value: str, perform: Callable[[], Awaitable[Reply]], detail: Detail | None = None
     ) -> Operation:
-        """Wait until it is due, perform it, emit it; what was emitted. Cancelled under way, it is emitted as `unknown`.
+        """Waits until the operation is due, performs it, emits it, and returns what was emitted. Cancelled under way,
+        it is emitted as `unknown`.
 
         `perform` raises nothing but cancellation: what goes wrong with the datacenter is a Reply.
         """

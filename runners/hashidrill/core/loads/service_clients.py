@@ -115,8 +115,8 @@ async def _lines(stream: asyncio.StreamReader, on_line: Callable[[bytes], None])
 def reported(client: str, line: bytes, *, origin_ns: int, now_ns: int) -> Operation | None:
     """The operation that a line reports; None for a line that is no report.
 
-    `origin_ns` and `now_ns`: the zero of the run's clock, and now, on CLOCK_MONOTONIC. Raises UsageError for a report
-    that is wrong: what it meant to say would be missing from the recording.
+    `origin_ns` and `now_ns`: the zero of the run's clock, and now, on CLOCK_MONOTONIC. Raises UsageError for an invalid
+    report, because its operation would be missing from the recording.
     """
     said = _object(line)
     if said is None or not {"start_ns", "end_ns", "ok"} <= said.keys():

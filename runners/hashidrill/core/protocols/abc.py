@@ -121,8 +121,8 @@ class Target:
 class Observer:
     """The means by which a fault is observed, and what they have in common with the injector.
 
-    `shares` is empty for an observer that shares nothing. A shared part could deceive both alike, so the reference
-    and the report name it: a proof is worth what its observer can see by itself.
+    `shares` is empty for an observer that shares nothing. A shared part could deceive injector and observer alike, so
+    the reference and the report name it.
     """
 
     through: str
@@ -353,7 +353,7 @@ class Fault(Protocol):
         """What the datacenter must have for this fault."""
 
     def plan(self, target: Target, *, fault_id: str) -> Undo:
-        """The undo. Pure: nothing is touched, and the same arguments give the same names."""
+        """The undo. A pure function: it touches nothing, and the same arguments give the same names."""
 
     async def apply(self, undo: Undo) -> None:
         """Puts the fault in force. Raises FaultError; the engine calls `revert(undo)` in any case."""
@@ -367,8 +367,8 @@ class Fault(Protocol):
 
 @runtime_checkable
 class ClaimsThings(Protocol):
-    """Declares what it shares with other faults or needs for itself; a fault without this claims its host and its
-    kind.
+    """Declares the resources that a fault shares with other faults or needs alone; without this protocol, a fault
+    claims its host and its kind.
     """
 
     def uses(self, place: Place) -> Sequence[Claim]:
@@ -419,7 +419,9 @@ class ObservedSlowly(Protocol):
 
 @runtime_checkable
 class HappensOnce(Protocol):
-    """With `once`, it happens once and need not last; all other faults are proven again before their revert."""
+    """With `once`, the fault happens at one moment and need not last; all other faults are proven again before their
+    revert.
+    """
 
     once: ClassVar[bool]
 
@@ -494,7 +496,7 @@ class ProbeKind(Protocol):
     def __init__(self, name: str, params: Any, context: Any) -> None: ...
 
     async def sample(self) -> Sequence[Sample]:
-        """A sample of each signal; what is not known is a failed one."""
+        """A sample of each signal; an unknown value is a failed sample."""
 
 
 @dataclass(frozen=True)
@@ -537,7 +539,7 @@ class AsksAgents(Protocol):
 
 @runtime_checkable
 class AsksMoreAgents(Protocol):
-    """It asks further agents, like those of another product, at `LoadContext.others`."""
+    """A load that queries further agents, like those of another product, at `LoadContext.others`."""
 
     @classmethod
     def also(cls, params: Any) -> Mapping[str, str]:

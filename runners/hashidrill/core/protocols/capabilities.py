@@ -71,7 +71,7 @@ class Toxic:
 class Exchange:
     """One TCP connection of a canary: seconds from its first byte to its end, errno (0: complete), bytes received.
 
-    ENODATA means that the other side closed the connection before all had come.
+    ENODATA means that the other side closed the connection before all bytes had arrived.
     """
 
     seconds: float
@@ -305,7 +305,7 @@ class Connections(Protocol):
     """See the TCP connections that the host holds."""
 
     async def connections(self, port: int) -> Sequence[Connection]:
-        """The established ones to that port of other hosts. Raises FaultError."""
+        """The established connections to that port of other hosts. Raises FaultError."""
 
 
 @runtime_checkable
@@ -318,7 +318,9 @@ class ProcessControl(Protocol):
     async def start_agent(self, agent: str) -> None: ...
 
     async def stop_agent(self, agent: str, *, within_s: float = 15.0) -> None:
-        """SIGTERM, and SIGKILL after `within_s`; returns when the process has ended. Does nothing when none runs."""
+        """SIGTERM, and SIGKILL after `within_s`; returns when the process has ended. Does nothing if no process
+        runs.
+        """
 
 
 @runtime_checkable

@@ -99,7 +99,7 @@ class Intent(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Proof(Event):
-    """An observer looked whether a fault is in force, or gone."""
+    """An observer checked whether a fault is in force, or gone."""
 
     names: ClassVar[tuple[str, ...]] = (
         "fault.proven",

@@ -261,7 +261,7 @@ class Operates(Protocol):
 
 @runtime_checkable
 class Describes(Protocol):
-    """In run.json, it replaces its agents' configuration by something else."""
+    """A service that writes something other than its agents' configuration to run.json."""
 
     def describe(self, configs: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
         """What run.json says about this service; `configs` holds the configuration of each host's agent."""
@@ -370,7 +370,7 @@ class AsksServers(Protocol):
 
 
 def asks() -> dict[str, str]:
-    """The signals of which server client agents ask, by product."""
+    """The signals that tell which server each client agent uses, by product."""
     return {product.name: product.asks for product in registry.services_with(AsksServers)}
 
 
@@ -482,7 +482,7 @@ def roles_of(service: Service) -> MovesRoles:
 
 
 class Standing:
-    """A service whose agents run already: it starts none, and configures none."""
+    """A service whose agents already run: the datacenter neither starts nor configures them."""
 
     _standing: ClassVar[tuple[AgentPlace, ...]]
 

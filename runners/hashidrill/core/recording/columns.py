@@ -1,9 +1,9 @@
 """Operations of a load and samples of a signal, as columns; and the operations that a service did not report.
 
 A service reports an operation when it ends, so one that hangs for ever reports nothing, and nothing fails. A load whose
-expected operations follow from its steady state. If it reports nothing for much longer than it ever did then, as many
-operations as usual count as due and not acknowledged. An operation covers the time from when it was due until it ended:
-a service whose operations are slow is not silent.
+expected operations follow from its steady state. If the service reports nothing for much longer than its longest
+earlier silence, the usual number of operations counts as due and not acknowledged. An operation covers the time from
+when it was due until it ended: a service whose operations are slow is not silent.
 """
 
 from __future__ import annotations
@@ -170,7 +170,8 @@ def with_unreported(
 ) -> Operations:
     """The operations of a service, and those that it did not report from the start of the method until the loads end.
 
-    `reports_every_s`: how long it may be silent; None: three times as long as it ever was in its steady state.
+    `reports_every_s`: how long the service may be silent; None means three times its longest silence in the steady
+    state.
     """
     if "steady" not in phases or "method" not in phases:
         return ops

@@ -70,7 +70,7 @@ class Undos:
                 path.unlink(missing_ok=True)
 
     def restored(self, undo: Mapping[str, Any]) -> dict[str, Any]:
-        """The whole undo again, from the journal's part. Raises FaultError if its secrets are gone."""
+        """Restores the whole undo from the journal's part. Raises FaultError if its secrets are gone."""
         whole = _restored(undo)
         if undo.get(KEPT):
             self._kept[str(undo["fault_id"])] = Path(undo[KEPT])
@@ -206,7 +206,7 @@ class LineKey:
         return f"{number}:{mac.hex()}".encode()
 
     def keep(self, lines: int) -> None:
-        """Notes that this many lines are on disk."""
+        """Records that this many lines are on disk."""
         if self.note is not None:
             with contextlib.suppress(OSError, ValueError):  # a truncated journal then goes unnoticed; the run continues
                 known = json.loads(self.note.read_bytes())

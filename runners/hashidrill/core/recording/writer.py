@@ -106,7 +106,7 @@ _INSERT = {
     "final_reads": "INSERT INTO final_reads VALUES (?,?,?)",
 }
 _FOREIGN = {"operations": (5, 6), "samples": (3,), "final_reads": (1, 2)}
-"""The columns with text of others: key and value, text, key and value."""
+"""The columns that hold text from outside: key and value, text, key and value."""
 _ERROR = 8
 _BATCH = 5000
 RESERVE_NAME = "reserve"

@@ -180,7 +180,7 @@ class Run:
 
     @cached_property
     def again(self) -> Again:
-        """The request that was failed first, and each time that it was sent again."""
+        """The first request that the tap failed, and each repetition of it."""
         return sent_again(self.attempts, self.plain)
 
     def at(self) -> tuple[Attempt, ...]:
@@ -194,7 +194,9 @@ class Run:
 
     @property
     def retries(self) -> int:
-        """Attempts of the failed request after its first one, less those that are made anyway. Raises DoubtError."""
+        """The retries of the failed request: its later attempts, minus those that the client sends even without a
+        fault. Raises DoubtError.
+        """
         if self.doubt:
             raise DoubtError(self.doubt)
         return max(0, len(self.at()) - self.again.usual)
@@ -261,7 +263,9 @@ def _differs_anyway(name: str, value: str) -> bool:
 
 
 def sent_again(attempts: Sequence[Attempt], plain: Sequence[Attempt]) -> Again:
-    """The first failed request in `attempts` and those after it that are the same; `plain`: those without any fault."""
+    """The first failed request in `attempts` and the later attempts of the same request; `plain` holds the requests of
+    a run without a fault.
+    """
     first = next((index for index, each in enumerate(attempts) if each.fault), len(attempts))
     before, later = attempts[:first], attempts[first:]
     failed = _request(before, later, plain)

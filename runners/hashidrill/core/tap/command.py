@@ -124,7 +124,7 @@ async def run(
 
 
 async def _watch(child: _Child, within_s: float, stop_when: Callable[[], str] | None) -> str:
-    """Why it has to be stopped; empty when it ended."""
+    """The reason to stop the command; empty if it ended."""
     deadline = time.monotonic() + within_s
     while True:
         left_s = max(0.0, deadline - time.monotonic())
@@ -195,7 +195,7 @@ class _Child:
         return "\n".join(text for text in texts if text)
 
     def end(self) -> None:
-        """Kill what is left of its group, which is ours alone, and read what is left of its output."""
+        """Kills the remaining processes of its group, which holds no others, and reads the rest of its output."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         self._reap()

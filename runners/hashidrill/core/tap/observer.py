@@ -29,7 +29,7 @@ _LOWEST_INDEX = 4
 
 
 class _EndError(Exception):
-    """The exchange is over; the text is what it was."""
+    """Raised when the exchange is over; the text describes it."""
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ class Nothing:
 
 @dataclass
 class First:
-    """The first `count` attempts that the fault can be given to fail so; then all pass."""
+    """Fails the first `count` attempts that the fault can strike; then passes all."""
 
     fault: str
     count: float = 1
@@ -143,7 +143,9 @@ class ForSeconds:
         return (self.fault,)
 
     def begin(self, now_ns: int) -> None:
-        """The time runs from now on. The tap calls it as soon as it opens, for a fault that no attempt gets past."""
+        """The time runs from now on. The tap calls this as soon as it opens, for a fault that lets no attempt
+        through.
+        """
         self.began_ns = now_ns
 
     def decide(self, moment: Moment) -> str:

@@ -55,7 +55,7 @@ class Door:
         self._opening: asyncio.Task[None] | None = None
 
     def bind(self) -> None:
-        """Raises FaultError for an address that cannot be had."""
+        """Raises FaultError if it cannot bind the address."""
         # asyncio sets TCP_NODELAY only where the protocol is named; else a reply waits for the ACK of the one before
         made = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         # connections of an earlier socket on this port may still be closing
@@ -69,7 +69,7 @@ class Door:
         self.socket, self.port = made, made.getsockname()[1]
 
     def bound(self) -> socket.socket:
-        """The socket, which has to be bound."""
+        """The socket, which must be bound."""
         if self.socket is None:
             raise FaultError("the tap is not open: use it with `async with`")
         return self.socket
@@ -516,7 +516,7 @@ class _Exchange:
         return Reply(reply.status, [*reply.headers, (b"retry-after", value.encode())], reply.body)
 
     def _shortened(self, request: Request) -> Request:
-        """A blocking query that comes back in time."""
+        """Shortens a blocking query so that it returns in time."""
         limit = self.tap.longest_wait_s
         if limit is None or not self.blocking:
             return request

@@ -188,7 +188,7 @@ Script = Callable[[Request], Reply]
 
 
 class Scripted:
-    """No server at all: `script` makes the replies, `consul_like` unless another one is given."""
+    """An upstream without a server: `script` makes the replies (default: `consul_like`)."""
 
     def __init__(self, script: Script | None = None) -> None:
         self._script = script or consul_like

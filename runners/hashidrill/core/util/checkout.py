@@ -12,7 +12,7 @@ from hashidrill.core.errors import UsageError
 
 
 def check_out(revision: str, into: Path, *, folder: Path | None = None, paths: Sequence[str] = ()) -> Path:
-    """Writes what `revision` has at `paths`, or all of it, below `into`; returns the place of `folder` in it.
+    """Writes the files of `revision` at `paths` (default: all) below `into`; returns the place of `folder` in it.
 
     `paths` are relative to `folder`, the current directory, as Git reads them. `git archive` would leave out files
     marked `export-ignore`, and Python unpacks its tar safely only since 3.11.4, which is younger than that of Debian

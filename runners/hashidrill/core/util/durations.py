@@ -23,7 +23,7 @@ _MOST = 500
 
 
 def usual_s(what: str) -> float | None:
-    """The median of the last few times that it took; None if it was never timed here."""
+    """The median duration of the last few times; None if this was never timed here."""
     took = sorted(_read().get(what, ()))
     return took[len(took) // 2] if took else None
 

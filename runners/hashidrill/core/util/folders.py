@@ -59,7 +59,7 @@ def nearest(folder: str, start: Path | None = None) -> Path | None:
 def project() -> Path:
     """The user's project: the nearest folder, from the working directory upwards, with `experiments/` or `.git`.
 
-    The working directory itself where there is neither.
+    The working directory itself if there is neither.
     """
     here = os.path.realpath(Path.cwd())
     marked = (place for place in _upwards(here) if any(_is_there(place, name) for name in ("experiments", ".git")))

@@ -40,7 +40,9 @@ def hangups_interrupt() -> Iterator[None]:
 
 
 def when_hung_up(act: Callable[[], object]) -> None:
-    """Calls `act` when the terminal is closed, from now on; outside of `hangups_interrupt` nothing changes."""
+    """From now on, a closed terminal calls `act` instead of interrupting; outside of `hangups_interrupt` this does
+    nothing.
+    """
     handler = signal.getsignal(signal.SIGHUP)
     if isinstance(handler, _HungUp):
         handler.act = act

@@ -57,6 +57,6 @@ def differing(one: Any, other: Any, at: str = "") -> Iterator[tuple[str, Any, An
 
 
 def in_words(value: Any, longest: int = 100) -> str:
-    """A value of a document in a line for people; `nothing` for an absent one."""
+    """A document's value on one line, for people; `nothing` for an absent one."""
     text = "nothing" if value is ABSENT else str(value)
     return text if len(text) <= longest else f"{text[:longest]}…"

@@ -220,7 +220,7 @@ class Redactor:
         return self.data(value)
 
     def yaml(self, text: str) -> str:
-        """A YAML document without secrets, its comments and layout kept. Learns what it finds."""
+        """A YAML document without secrets, its comments and layout kept. Remembers the secrets that it finds."""
         try:
             root = YAML().compose(io.StringIO(text))
             nodes = list(_scalars(root, secret=False)) if root is not None else []

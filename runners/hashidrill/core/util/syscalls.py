@@ -43,7 +43,7 @@ def _check(result: int, what: str) -> int:
 
 
 def unshare(flags: int) -> None:
-    """Leaves namespaces for new ones. Raises OSError."""
+    """Moves this process into new namespaces. Raises OSError."""
     _check(_libc.unshare(flags), "unshare")
 
 
@@ -53,7 +53,7 @@ def setns(fd: int, kind: int) -> None:
 
 
 def in_own_thread(work: Callable[[], T]) -> T:
-    """Runs `work` in a new thread that ends with it: no other thread leaves its process's namespaces."""
+    """Runs `work` in a new thread, which ends with it: only that thread leaves the process's namespaces."""
     found: list[T] = []
     problems: list[BaseException] = []
 
@@ -104,7 +104,7 @@ def detach(target: str) -> None:
 def disarm_programs() -> None:
     """Takes all capabilities from programs that this process executes later, under any user; the process keeps its own.
 
-    Forked children that execute nothing keep theirs too. Raises OSError.
+    Forked children that do not exec also keep their namespaces. Raises OSError.
     """
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
     sets = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable: the low halves, then the high ones
@@ -208,7 +208,7 @@ class _Program(ctypes.Structure):
 
 
 def notify_on(operations: Iterable[str], *, whole_disk: bool = False) -> int:
-    """Makes this process and its children ask a supervisor before each of these disk operations, from now on.
+    """From now on, this process and its children wait for a supervisor's answer before each of these disk operations.
 
     `whole_disk`: also before those of WHOLE_DISK. Returns the listener's file descriptor, for the supervisor. The
     filter cannot be removed. Raises OSError if the kernel has no seccomp user notification (before 5.0).

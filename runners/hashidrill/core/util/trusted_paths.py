@@ -1,8 +1,7 @@
 """Files below a folder that another user may write, opened safely as root: no link of that user leads root elsewhere.
 
-A path is walked folder by folder, each opened from the one above it, so that nothing is swapped between a look and
-its use. A link is followed only if root or this process's own user alone may write there: then it is the
-administrator's.
+A path is opened folder by folder, each from the one above it, so that no folder can be swapped between check and use. A
+link is followed only if root or this process's own user alone may write there: then it is the administrator's.
 
 It runs on hosts too (hashidrill.staging.carriers.shell), under the oldest Python that they may have.
 """
@@ -52,7 +51,7 @@ def create(at: int, name: str, mode: int = 0o600) -> int:
 
 
 def replace(at: int, name: str, content: bytes, owner: tuple[int, int] | None = None) -> None:
-    """Replaces a file in a folder, whole or not at all, for its owner alone. Raises OSError."""
+    """Replaces a file in a folder atomically; only its owner can read it. Raises OSError."""
     new = f".{name}.new"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(new, dir_fd=at)

@@ -75,7 +75,7 @@ def first_cause(error: BaseException) -> BaseException:
 async def all_at_once(calls: Iterable[Callable[[], Coroutine[Any, Any, Any]]]) -> None:
     """Calls and awaits all of them; the first error ends the others. Raises that error, not a group.
 
-    Pass functions, not coroutines: one that is cancelled before its start would be a coroutine never awaited.
+    Pass functions, not coroutines: a coroutine that is cancelled before its start would never be awaited.
     """
     try:
         async with anyio.create_task_group() as group:

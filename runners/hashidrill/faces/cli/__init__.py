@@ -18,7 +18,7 @@ _OBJECTS = 50_000
 def main() -> None:
     """Run the command line, and exit: 0 PASS, 1 FAIL, 2 usage, 3 INVALID, 4 not reverted, 130 interrupted.
 
-    70: hashidrill has a bug. 74: what was printed could not be written, and there is no verdict that says more.
+    70: hashidrill has a bug. 74: the output could not be written, and no verdict's exit code takes precedence.
     """
     gc.set_threshold(_OBJECTS)
     with standing_in(), hangups_interrupt():

@@ -97,9 +97,9 @@ def bisect(
     """Find the change, version or commit that breaks an experiment.
 
     Runs both ends first, then about log2 of the candidates between them. It repeats runs until a wrong answer is less
-    likely than 1 in 100, as long as at most one run in five is wrong. INVALID runs are made again and never counted.
+    likely than 1 in 100, as long as at most one run in five is wrong. INVALID runs are repeated and never counted.
 
-    Exit codes: 0 found, 2 bad usage, or an end is not what it is called, 3 cannot tell, 4 a fault could not be
+    Exit codes: 0 found, 2 bad usage, or an end is not as declared (good or bad), 3 cannot tell, 4 a fault could not be
     reverted, 130 interrupted (--resume goes on).
     """
     given: dict[str, Any] = {
@@ -226,7 +226,7 @@ class _Question:
 
 
 def _own_binaries(given: ResolvedExperiment) -> dict[str, str]:
-    """The checksums of those that the user names: one may be built again under the same version."""
+    """The checksums of binaries that the user names, because a binary can be rebuilt under the same version."""
     found = {}
     for each in (each for service in services_of(given.experiment.datacenter) for each in service.binaries()):
         named = each.explicit or binaries.explicit_path(each.name)

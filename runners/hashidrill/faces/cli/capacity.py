@@ -123,7 +123,7 @@ def capacity(
 
 
 def _condition(text: str, experiment: Experiment) -> Condition:
-    """Raises UsageError for one that could never hold because nothing measures it."""
+    """Raises UsageError for a condition that could never hold because no probe measures it."""
     try:
         condition = Condition.parse(text)
     except ValueError as error:

@@ -173,7 +173,7 @@ class LazyGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        """Raises OutputError where nothing else failed; what typer itself would end with 1 must not read as FAIL."""
+        """Raises OutputError if nothing else failed; typer's own exit code 1 would look like FAIL."""
         try:
             result = super().invoke(ctx)
         except EOFError:

@@ -95,7 +95,7 @@ def duration_s(option: str, text: str) -> float:
 
 @contextlib.contextmanager
 def on_interrupt(did: Callable[[], str]) -> Iterator[None]:
-    """Ctrl-C in the block ends the command with what it did: what is undone, what is kept, how to go on."""
+    """Ctrl-C in the block ends the command with a message: what is undone, what is kept, how to resume."""
     try:
         yield
     except KeyboardInterrupt as stop:
@@ -114,7 +114,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def plain_console(**how: Any) -> Console:
-    """A console of rich for which text is text."""
+    """A rich console that prints text literally."""
     from rich.console import Console  # noqa: PLC0415 - 50 ms that what prints plain lines need not pay for
     from rich.segment import Segment  # noqa: PLC0415 - as above
 

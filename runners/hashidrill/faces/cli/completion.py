@@ -1,4 +1,5 @@
-"""Shell completion for the names of commands, experiments, faults, runs and hosts. Imports no command for it.
+"""Shell completion for the names of commands, experiments, faults, runs and hosts. Completion does not import the
+commands.
 
 `hashidrill --install-completion` puts it into the shell, which then asks hashidrill at each press of the key.
 """
@@ -49,7 +50,9 @@ _ARGUMENTS = {
 
 
 class Completed(TyperCommand):
-    """Stands for a command while a shell asks: the command itself is imported where its options are asked for."""
+    """Stands in for a command during shell completion: the command itself is imported only if its options are
+    completed.
+    """
 
     def __init__(self, name: str, path: str, summary: str, real: Callable[[], Any]) -> None:
         super().__init__(name, help=summary, rich_markup_mode=None)
@@ -60,7 +63,7 @@ class Completed(TyperCommand):
         return args
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        """The options, or the names that fit; none where the shell knows better."""
+        """The fitting options or names; none if the shell's own completion is better."""
         from typer._click.shell_completion import CompletionItem  # noqa: PLC0415 - typer exports it nowhere
 
         if incomplete.startswith("-"):

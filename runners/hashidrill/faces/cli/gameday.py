@@ -145,7 +145,8 @@ def resume(
 
     Answered questions are not asked again, and finished experiments do not run again. A run that was interrupted is run
     again; the report names the interrupted one. An experiment that had ended is only judged. A day that ran with
-    --attach needs it again: the day's folder does not decide what is broken. Exit codes as of `gameday run`.
+    --attach needs --attach again: the day's folder must not decide which datacenter is broken. Exit codes as of
+    `gameday run`.
     """
     memory = Memory.of(notify)
     folder = find_day(day, runs_dir.parent / DAYS, open_only=day is None)
@@ -339,7 +340,7 @@ class _Day:
 
     @contextlib.contextmanager
     def _view(self, planned: PlannedRun, variant: str = "") -> Iterator[tuple[live.LiveView, list[Any]]]:
-        """The live view of a run, and who else gets its events."""
+        """The live view of a run, and the other subscribers to its events."""
         title = f"{planned.title}{variant}"
         also = [] if self.page is None else [self.page.shows(planned, title)]
         of_it = expected_s(planned.resolved.experiment)
@@ -376,7 +377,7 @@ class _Day:
 
 
 def _forget_typed() -> None:
-    """Discards keys typed during a run: Enter alone would start the next experiment."""
+    """Discards keys typed during a run: an early Enter would start the next experiment."""
     with contextlib.suppress(OSError, ValueError, termios.error):  # a closed terminal: the next question says so
         if sys.stdin.isatty():
             termios.tcflush(sys.stdin, termios.TCIFLUSH)

@@ -246,7 +246,7 @@ def _check_calibrates(given: list[str]) -> None:
 def _sources(
     baseline: Paths, candidate: Paths, git: str | None, path: list[str] | None, into: Path, *, versions_differ: bool
 ) -> tuple[list[Source], list[Source]]:
-    """Both sides' files, in one of three ways. Raises UsageError for none, or for two at once."""
+    """Both sides' files, in one of three ways. Raises UsageError if none is given, or two at once."""
     if git is not None:
         if baseline or candidate:
             raise UsageError("--git names both sides: leave out --baseline and --candidate")

@@ -59,11 +59,11 @@ def heal(
 ) -> None:
     """Clean up after dead runs.
 
-    Reverts faults that may be in force, and removes what is left of their sandboxes. Obeys what this machine recorded.
-    Leaves alone runs that are still active, and runs of another machine, container or user. With --attach, reverts what
-    runs against that datacenter left in force, from their journals, removes what their loads left, and writes audit
-    lines. A RUN that another machine recorded is reverted on the hosts that you confirm, on the terminal or with --yes,
-    while the datacenter is armed for its experiment.
+    Reverts faults that may be in force, and removes what is left of their sandboxes. Acts only on recordings of this
+    machine. Leaves alone runs that are still active, and runs of another machine, container or user. With --attach,
+    reverts what runs against that datacenter left in force, from their journals, removes what their loads left, and
+    writes audit lines. A RUN that another machine recorded is reverted on the hosts that you confirm, on the terminal
+    or with --yes, while the datacenter is armed for its experiment.
 
     Exit codes: 0 nothing is left, 2 bad usage, 4 a fault is still in force, or something of a load is still there.
     """
@@ -98,7 +98,7 @@ def heal(
 
 
 def _unsettled(runs_dir: Path, *, attached: bool) -> Iterator[Path]:
-    """The recordings that something may be left of. Runs against an existing datacenter also leave what loads made.
+    """The recordings that something may be left of. Runs against an existing datacenter also leave data of their loads.
 
     Such runs are also found by their notes, wherever their recordings are.
     """

@@ -167,7 +167,7 @@ def new(
 
 
 def _path(kind: str, name: str) -> Path:
-    """Where the file goes. Raises UsageError for one that its kind cannot have, or in a folder that is missing."""
+    """Where the file goes. Raises UsageError for a name that its kind cannot have, or if the folder is missing."""
     suffixes = _SUFFIXES.get(kind, SUFFIXES)
     path = Path(name)
     if path.suffix == "" and path.parent == Path():
@@ -186,7 +186,7 @@ def _named(path: Path) -> str:
 
 
 def _texts(kind: str, path: Path, name: str, copied: str | None) -> dict[Path, str]:
-    """The files to write, with their content. Raises HashidrillError for one that cannot be copied."""
+    """The files to write, with their content. Raises HashidrillError for an experiment that cannot be copied."""
     word = name.replace("-", "_")
     if kind == "hypothesis":
         test = Path(*path.parts[:-2], TESTS, f"test_{word}.py")
@@ -262,7 +262,7 @@ def _changed(document: Document, changes: Mapping[Loc, str]) -> str:
 
 
 def _own_or_shipped() -> str:
-    """The first experiment of one's own, by its name; where there is none, one that ships."""
+    """The user's first own experiment by name; without one, a shipped experiment."""
     own = own_experiments()
     return library_name(own[0]) or "raft/slow-leader-disk" if own else "raft/slow-leader-disk"
 
@@ -303,7 +303,7 @@ def _example(file: str, renamed: Mapping[str, str] | None = None) -> str:
 
 
 def write_new(path: Path, text: str) -> bool:
-    """Writes a new file; False where there is one already. Raises UsageError where none can be written."""
+    """Writes a new file; False where there is one already. Raises UsageError if the file cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

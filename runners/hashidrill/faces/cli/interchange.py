@@ -126,7 +126,7 @@ def import_(
 
 
 def _checked(file: str, made: Any) -> str:
-    """The text of the experiment, or that of our experiment which the file runs.
+    """The text of the experiment, or of the hashidrill experiment that the file runs.
 
     Raises UsageError if it cannot be an experiment, or if ours does not exist or is wrong.
     """

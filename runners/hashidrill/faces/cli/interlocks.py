@@ -1,4 +1,4 @@
-"""`hashidrill staging arm`, `disarm` and `stop`: what an operator says to an existing datacenter."""
+"""`hashidrill staging arm`, `disarm` and `stop`: an operator's commands for an existing datacenter."""
 
 from __future__ import annotations
 
@@ -128,8 +128,8 @@ def arm(
 def disarm(attach: AttachFile, as_json: Json = False) -> None:
     """Take an arming back.
 
-    A run that goes on in that datacenter reverts and stops. Waits until it has, and disarms again if the run restores
-    what was there before.
+    A run in progress in that datacenter reverts its faults and stops. Waits until the run has stopped, and disarms
+    again if the run restores an earlier state of Consul.
     """
     target, settings = _read(attach)
     folder = Path(target.path).parent
@@ -150,10 +150,10 @@ def stop(
 ) -> None:
     """Press the stop button of an existing datacenter.
 
-    Whatever runs there reverts and stops, and nothing starts.
+    Every run there reverts its faults and stops, and no run starts.
 
     Works from any machine that reaches its Consul. The button stays pressed until it is released. Waits until the run
-    that goes on has reverted, and presses again if that run restores what was there before.
+    in progress has reverted its faults, and presses again if that run restores an earlier state of Consul.
     """
     target, settings = _read(attach)
     if release:

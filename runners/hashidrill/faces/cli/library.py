@@ -1,4 +1,4 @@
-"""show, schema: what a part of the library says, and how a file of each kind is written."""
+"""show, schema: the documentation of a part of the library, and the schema of each kind of file."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""list: what there is. It reads only the runs that it prints, even if there are thousands, and does not import the
-engine.
+"""list: the experiments, kinds, hosts and runs that exist. It reads only the runs that it prints, even if there are
+thousands, and does not import the engine.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def list_(
 ) -> None:
     """List experiments, faults, loads, probes, hypotheses, runs and more.
 
-    One per line. Reads names and titles alone: `hashidrill validate` says whether a file is right. Your own hypotheses
-    are listed by their text: without --hypotheses, none of them runs.
+    One per line. Reads only names and titles: `hashidrill validate` checks whether a file is valid. Your own hypotheses
+    are listed from their source text: without --hypotheses, their Python does not run.
     """
     if kind not in KINDS:
         from hashidrill.core.protocols.registry import near  # noqa: PLC0415 - few kinds are wrong

@@ -31,10 +31,10 @@ _LATER = "not here yet: "
 def report(
     *, json: bool, verbose: bool = False, found: Sequence[Capability] | None = None, fits: Sequence[Fit] | None = None
 ) -> int:
-    """Print what was found; returns the exit code: 0 when local runs are possible on this machine, else 2.
+    """Prints the results of the checks; returns the exit code: 0 when local runs are possible on this machine, else 2.
 
-    With `json`, prints one JSON object instead: `local_runs`, `capabilities` and `experiments`. `found` and `fits`
-    default to looking; the library's experiments are looked at where local runs are possible.
+    With `json`, prints one JSON object instead: `local_runs`, `capabilities` and `experiments`. By default it computes
+    `found` and `fits`; it checks the library's experiments if local runs are possible.
     """
     looked = found is None
     found = machine.detect() if found is None else found
@@ -160,10 +160,10 @@ def doctor(
         ),
     ] = None,
 ) -> None:
-    """Say what this machine lacks, what that costs, how to get it.
+    """List what this machine lacks, what does not work without it, and how to get it.
 
-    It also says which experiments fit. With --attach, looks at an existing datacenter and says which experiments,
-    faults, loads and hypotheses can be had there, and why the others cannot. It only reads. Exits with 0 if runs are
+    It also says which experiments fit. With --attach, checks an existing datacenter and lists the experiments, faults,
+    loads and hypotheses that can run there, and why the others cannot. It only reads. Exits with 0 if runs are
     possible, else with 2.
     """
     if attach is not None:

@@ -23,8 +23,8 @@ _CONTROLS = re.compile(r"(\x1b\[[0-9;?]*[A-Za-z]|\r)|[\x00-\x08\x0b-\x1f\x7f-\x9
 class Output:
     """A stream in place of standard output or error: its writes never raise.
 
-    Replaces control characters, and characters that its encoding lacks. `failed` is the first error; after it, what is
-    written goes nowhere. All other attributes are those of the stream.
+    Replaces control characters, and characters that its encoding lacks. `failed` is the first error; later output is
+    discarded. All other attributes are those of the stream.
     """
 
     def __init__(self, stream: TextIO | None) -> None:

@@ -36,7 +36,7 @@ def cut_off(kept: str, again: str) -> str:
 
 
 def cut_short(recording: Path, again: str, *, kept: Path | None = None) -> str:
-    """What Ctrl-C did to a run, what is kept, and how to go on."""
+    """The effect of Ctrl-C on a run, what is kept, and how to resume."""
     found = Recording(recording)
     if found.outcome == "revert":
         return f"interrupted: a fault could not be reverted: `hashidrill heal {recording}`"
@@ -65,9 +65,10 @@ class Memory:
         self.interrupted = True
 
     def keep(self, recording: Recording, verdict: RunVerdict | None, say: Console) -> dict[str, Any]:
-        """Says the turn, if it is one, and returns what --json prints of it. No error here makes a run fail.
+        """Reports a change of verdict, if there is one, and returns its part of the --json output. No error here makes
+        a run fail.
 
-        Without a verdict, the run is judged first: one that Ctrl-C ended.
+        If the run has no verdict (Ctrl-C ended it), it is judged first.
         """
         found: list[Turn] = []
         hint = f"; if it lacks this run, `hashidrill history add {recording.path}` adds it"
@@ -83,7 +84,7 @@ class Memory:
 
     @contextlib.contextmanager
     def _interruptible(self, found: list[Turn], say: Console, hint: str) -> Iterator[None]:
-        """Ctrl-C ends what is in it and is noted: the verdict is there already, and somebody still has to say it."""
+        """Ctrl-C ends the block and is remembered: the verdict exists already, and still has to be printed."""
         try:
             yield
         except KeyboardInterrupt:

@@ -134,8 +134,8 @@ def run(
 ) -> None:
     """Run experiments, each with a live view and a report.
 
-    An experiment with variants runs each of them, and compares. With --no-faults it runs as a variant of its
-    own in which nothing breaks: try that in CI before a game day.
+    An experiment with variants runs each of them, and compares. With --no-faults it runs a variant without faults: try
+    that in CI before a game day.
 
     Exit codes: 0 PASS, 1 FAIL, 2 bad usage or bad YAML, 3 INVALID, 4 a fault could not be reverted, 130 interrupted (by
     Ctrl-C, or stopped from outside: then no further experiment starts).
@@ -182,7 +182,7 @@ def run(
 
 
 def _own(say: Console) -> list[str]:
-    """One's own experiments that start a datacenter: one that stands is only touched when it is named."""
+    """The user's own experiments that start a datacenter: an existing one is only touched if it is named."""
     own = {path: stands(path) for path in own_experiments()}
     if left := [path.name for path, there in own.items() if there]:
         live.say(say, f"not run, as they are about an existing datacenter: {', '.join(left)}; name them to run them")
@@ -212,7 +212,7 @@ class Runs:
         """Runs all experiments. If one in an existing datacenter is stopped or leaves a fault there, the next one does
         not begin.
 
-        Nor after a Ctrl-C that came when a run had ended: the run counts.
+        The same holds if Ctrl-C came after a run had ended; that run counts.
         """
         results: list[tuple[int, dict[str, Any]]] = []
         for each, there in plays:

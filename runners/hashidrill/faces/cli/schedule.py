@@ -1,4 +1,4 @@
-"""schedule: an experiment or a game day that runs by itself."""
+"""schedule: runs an experiment or a game day at fixed times."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _zone(name: str) -> ZoneInfo:
 def _what(what: str, attach: Path | None, *, relative: bool) -> tuple[str, list[str]]:
     """(the name, the words after `hashidrill`) of a game day or an experiment.
 
-    Raises HashidrillError for neither, and for a day that would not begin when nobody is there.
+    Raises HashidrillError if the file is neither, or is a day that cannot begin unattended.
     """
     path = located(Path(what), PLAYBOOKS, SUFFIXES) or Path(what)
     if path.is_file() and is_game_day(document := read_document(path)):
@@ -175,8 +175,8 @@ def _over_another(path: Path) -> ResolvedExperiment:
 def _secrets(attach: Path) -> tuple[str, ...]:
     """The variables with the tokens that the file leaves to the environment.
 
-    Raises UsageError where it leaves an address to it as well: a scheduled run has none of ours, and would go to an
-    agent of its own host, if one answers there.
+    Raises UsageError if it also leaves an address to the environment: a scheduled run does not have our variables, and
+    would use an agent on its own host if one answers there.
     """
     from hashidrill.staging.attach.target import left_out  # noqa: PLC0415 - most schedules need no attach file
 

@@ -1,4 +1,4 @@
-"""--serve, --metrics and OpenTelemetry: what others see of runs, on the commands that play them."""
+"""--serve, --metrics and OpenTelemetry: the options by which commands publish their runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""staging proxies: what a toxiproxy in the links of an existing datacenter would have to hold."""
+"""staging proxies: the proxies that a toxiproxy in the links of an existing datacenter needs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def proxies(
     listen: Annotated[str, typer.Option(metavar="ADDRESS", help="Where its proxies listen.")] = "0.0.0.0",  # noqa: S104 - as toxiproxy's own examples
     first_port: Annotated[int, typer.Option(metavar="PORT", help="The port of the first proxy.")] = 21_000,
 ) -> None:
-    """Print what a toxiproxy in front of the agents would hold.
+    """Print the proxies that a toxiproxy in front of the agents needs.
 
     A populate file (its `-config`), with a proxy to each agent of an existing datacenter.
 

@@ -148,8 +148,9 @@ def train(
 
     Find the cause, repair it, and be scored by what the users of the datacenter see. A shell opens on one of the hosts,
     in which you look around until the pager goes; `hashidrill lab shell HOST` opens more, in any terminal. The
-    trainee's shells hide what is broken. Say what you see with `hashidrill say`; after `hashidrill say done`, users are
-    watched for a while, and the score card comes. Started again while your game is on, it goes back to that game.
+    trainee's shells hide what is broken. Report what you see with `hashidrill say`. After `hashidrill say done`, the
+    game watches the users for a while and then prints the score card. Started again while your game is on, it goes back
+    to that game.
 
     Exit codes: 0 passed, 1 failed or without a diagnosis, 2 bad usage, 3 not counted, 130 interrupted.
     """
@@ -501,7 +502,7 @@ def _paged(game: games.Game, course: Course) -> dict[str, Any]:
 
 
 def _look_around(game: games.Game, course: Course, say_to: Console) -> None:
-    """A shell, into which the pager comes as a message of `wall` does."""
+    """A shell; the pager's message appears in it as a message of `wall` does."""
     live.say(say_to, "`help` lists the commands of this shell; `say ready` works too")
 
     def announce() -> None:

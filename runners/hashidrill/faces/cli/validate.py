@@ -1,4 +1,4 @@
-"""validate: is an experiment right? Imports what the experiments that it reads name, and nothing that runs them."""
+"""validate: is an experiment right? Imports the kinds that the experiments name, but not the engine."""
 
 from __future__ import annotations
 

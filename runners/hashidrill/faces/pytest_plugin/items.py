@@ -59,7 +59,7 @@ class ExperimentFile(pytest.File):
 
 class _Item(pytest.Item):
     def setup(self) -> None:
-        """Fails, which is pytest's ERROR here, where there is nothing that counts."""
+        """Fails (pytest shows ERROR) if no run counts."""
         why = ""
         try:
             self.check()
@@ -69,7 +69,7 @@ class _Item(pytest.Item):
             pytest.fail(why, pytrace=False)
 
     def check(self) -> None:
-        """Note what was found. Raises NotJudgedError when it does not count."""
+        """Records the findings. Raises NotJudgedError when it does not count."""
         raise NotImplementedError
 
     def note_judgement(self, judgement: Judgement) -> None:
@@ -91,7 +91,7 @@ class _ExperimentItem(_Item):
         self.judgeable(self.run())
 
     def judgeable(self, run: Run) -> None:
-        """Note what was found. Raises NotJudgedError when it does not count."""
+        """Records the findings. Raises NotJudgedError when it does not count."""
         raise NotImplementedError
 
     def run(self) -> Run:
@@ -197,7 +197,7 @@ class ComparisonItem(_Item):
 
 
 def _names(expectations: list[Expectation]) -> Iterator[str]:
-    """A name for each; those of the same name are numbered."""
+    """One name for each; equal names get numbers."""
     seen: dict[str, int] = {}
     for expectation in expectations:
         name = _name(expectation)
@@ -219,7 +219,7 @@ def _broken_text(run: Run, judgement: Judgement) -> str:
 
 
 def _broken(experiment: str, judgement: Judgement, see_again: str) -> str:
-    """Title, why, figures, and where to look."""
+    """The title, the reason, the figures, and where to look."""
     figures = [f"  {name} = {_property(value)}" for name, value in judgement.figures.items()]
     lines = [f"{experiment}: {judgement.title}", judgement.text]
     if figures:

@@ -13,7 +13,7 @@ RUNS: pytest.StashKey[Runs] = pytest.StashKey()
 
 
 def runs(config: pytest.Config) -> Runs:
-    """Made when the first test asks: importing the plugin costs nothing."""
+    """Created at the first test that needs it, so importing the plugin costs nothing."""
     from hashidrill.faces.pytest_plugin.shared_runs import Runs  # noqa: PLC0415 - see the plugin's docstring
 
     if RUNS not in config.stash:

@@ -84,7 +84,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Compared:
-    """The variants of one experiment: what they are compared by, or why there is none."""
+    """The comparison of one experiment's variants, or the reason why there is none."""
 
     experiment: str
     verdict_: ComparisonVerdict | None = None
@@ -282,7 +282,7 @@ def _folders(given: list[Path], name: str) -> Iterator[Path]:
 def _find(given: list[Path], experiment: Experiment) -> Recording:
     """The newest recording of a run of that very experiment, whatever it expects now.
 
-    Raises UsageError that names the recordings there are, or what another experiment of this name did differently.
+    Raises UsageError that names the existing recordings, or the differences to another experiment of this name.
     """
     found = {path: _describe(path) for path in _folders(given, JOURNAL_NAME)}
     asked = experiment.metadata.name

@@ -172,7 +172,7 @@ def _measured(recording: Recording, question: Question, alerts: Mapping[str, Con
 def leader_afterwards(recording: Recording, signal: str = "raft.leader") -> Measured:
     """The leader at the end of the recovery: the one from the begin of the method, another, or none.
 
-    Raises HypothesisInvalidError if none led before, or it was not sampled.
+    Raises HypothesisInvalidError if no server led before, or the leader was not sampled.
     """
     start_ns, _ = measure.method(recording)
     seen = measure.reigns(recording, start_ns, measure.loads_end_ns(recording), signal)
@@ -206,7 +206,9 @@ def longest_stop(recording: Recording, load: str) -> Measured:
 
 
 def latency_under_fault(recording: Recording, load: str) -> Measured:
-    """The p50 of operations that were due while a fault was in force, in seconds. Never, for one that failed."""
+    """The p50 of operations that were due while a fault was in force, in seconds. A failed operation counts as never
+    acknowledged.
+    """
     ops = measure.during(recording, recording.operations(load))
     p50_s = measure.percentile(measure.served_s(ops), 50)
     return Measured(p50_s, f"{seconds(p50_s)}, over {len(ops)} operations")

@@ -360,9 +360,7 @@ def predictions(plan: Plan, done: Done, run: PlannedRun, name: str, last: Result
 
 
 def _go(plan: Plan, journal: DayJournal, lead: Lead, run: PlannedRun) -> str:
-    """The lead's decision. LATE if the day has gone on for too long, because predictions and talk take their time,
-    too.
-    """
+    """The lead's decision. LATE if the day has exceeded its time: predictions and talk take time too."""
     if too_long(plan, journal.worked_s()):
         return LATE
     said = lead.goes(run)

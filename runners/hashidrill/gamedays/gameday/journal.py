@@ -6,7 +6,7 @@
     done         it ended, with its result; the step is never done again
     interrupted  a run that ended without a result, and its recording
 
-Only `done` lines count: a step that was begun but not done is begun again.
+Only `done` lines count: a step that began but did not finish is repeated.
 """
 
 from __future__ import annotations

@@ -299,7 +299,7 @@ class OnPage:
         return self._numbers[run.name]
 
     def shows(self, run: PlannedRun, title: str) -> Subscriber:
-        """A run begins: what shows its events."""
+        """A run begins; returns the view that shows its events."""
         self._room.begins(title, self.number(run))
         return self._room.tell
 

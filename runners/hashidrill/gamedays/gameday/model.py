@@ -16,7 +16,7 @@
     experiments:
       - {experiment: raft/killed-leader, title: A server goes away, title_after: The leader is killed, pause: 2m}
 
-What needs the experiments themselves is checked by `hashidrill.gamedays.gameday.plan`.
+`hashidrill.gamedays.gameday.plan` makes the checks that need the experiments themselves.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Metadata(Strict):
 
 
 class Person(Strict):
-    """Somebody who takes part. The key names them; two people of one name have two keys."""
+    """A participant. The key names them; two people of one name have two keys."""
 
     role: Role = Field(description="What they do: the lead decides, the scribe writes down")
     name: Annotated[str, StringConstraints(max_length=120, strip_whitespace=True)] = Field(

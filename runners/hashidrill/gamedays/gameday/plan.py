@@ -202,7 +202,7 @@ def _found(name: str, folder: Path) -> Path:
 
 
 def _first_line(error: HashidrillError, spec: RunSpec) -> str:
-    """A message of one file in that of another: its first line; `validate` shows the rest."""
+    """The first line of another file's message, to be quoted in this file's message; `validate` shows the rest."""
     lines = str(error).splitlines() or [""]
     whole = isinstance(error, UnknownNameError) or not lines[1:]
     return lines[0] if whole else f"{lines[0]} (`hashidrill validate {spec.experiment}` shows all)"

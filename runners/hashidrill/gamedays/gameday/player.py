@@ -69,7 +69,9 @@ def look_at(plan: Plan, check: GoCheck, folder: Path, say: Say, there: Standing 
 
 
 def machine_figures(folder: Path) -> Mapping[str, float]:
-    """The figures of MACHINE, of this machine now. Bytes, CPUs, and the load of a minute for each CPU."""
+    """The figures of MACHINE, of this machine now. The machine's memory in bytes, its CPUs, and the one-minute load for
+    each CPU.
+    """
     return {
         "memory_available": float(available_bytes()),
         "disk_free": float(shutil.disk_usage(folder).free),
@@ -182,7 +184,7 @@ FIGURES = ("load", "part", "operations", "rate", "p50", "p99", "errors")
 
 
 def _figures(recording: Recording) -> list[list[str]]:
-    """Rows below FIGURES; none of a recording that does not read, whose verdict says so."""
+    """Rows for the table FIGURES; none if the recording is unreadable, because its verdict says so."""
     try:
         return [[*row[:6], row[7]] for row in figure_rows(recording)]  # report.json has no column for the longest
     except RecordingError:

@@ -2,10 +2,10 @@
 
 Figures are compared by the logarithm of value plus floor (hashidrill.core.compare.figures): a ratio is what counts.
 Figures without a floor are compared by their logarithms if all are positive, otherwise directly. A new value is
-*outside* where Student's t prediction interval of the earlier runs does not hold it: mean +- t * sd * sqrt(1 + 1/n).
-The level is ALARMS over the number of figures that are looked at together, so that a run like all others has any figure
-outside with a chance of at most ALARMS. `tests/unit/gamedays/history/test_noise.py` measures that, also with noise that
-is not normal.
+*outside* if it is not in Student's t prediction interval of the earlier runs: mean +- t * sd * sqrt(1 + 1/n). The level
+is ALARMS divided by the number of figures that are tested together, so that an ordinary run has a figure outside with a
+probability of at most ALARMS. `tests/unit/gamedays/history/test_noise.py` measures that, also with noise that is not
+normal.
 
 A *drift* over the runs is found by the test of Mann and Kendall, at the same level, and measured by the slope of Theil
 and Sen: neither is misled by a single run that was far off.
@@ -78,7 +78,7 @@ def trends(runs: Sequence[Run]) -> list[Trend]:
 def is_outside(earlier: Sequence[Number], now: Number, *, figures: int) -> bool | None:
     """Whether `now` is outside the noise of earlier runs; None if they are too few.
 
-    `figures`: how many figures are looked at together.
+    `figures`: how many figures are tested together.
     """
     usual = list(earlier)[-MOST:]
     if len(usual) < FEWEST or not now.measured:

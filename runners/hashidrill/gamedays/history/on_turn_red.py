@@ -231,7 +231,7 @@ def _silent() -> Iterator[None]:
 
 
 def _once(client: httpx2.Client, url: str, body: Any, headers: Mapping[str, str]) -> tuple[str, bool]:
-    """(why it was not taken, or nothing; whether another try makes sense)."""
+    """Returns (why the message was refused, or ""; whether another try makes sense)."""
     import httpx2  # noqa: PLC0415 - as above
 
     try:

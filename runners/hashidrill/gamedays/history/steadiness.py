@@ -11,13 +11,13 @@ if its chance is at most LEVEL, the experiment was broken then and fixed, and th
 experiment that never passed has no such order; it is broken from seven runs on, when a chance of a half would fail all
 with a probability of at most LEVEL. An experiment that fails more than half of the time can look broken.
 
-Flaky takes a failure and a later pass under the same conditions (versions, experiment, configuration, machine), in the
-runs that are left, so that the failure needs no other explanation. Steady takes enough runs without a failure that the
-chance of one is below STEADY_BELOW, with a confidence of 95 %. Otherwise the runs are too few to decide.
+Flaky needs a failure and a later pass under the same conditions (versions, experiment, configuration, machine) in the
+remaining runs, so that no other difference explains the failure. Steady needs so many runs without a failure that the
+probability of one is below STEADY_BELOW, with 95 % confidence. Otherwise the runs are too few to decide.
 
-At one time, a flaky experiment is called broken with a chance of at most LEVEL by the last row, and as much by the
-runs from which it never passed. `tests/unit/gamedays/history/test_steadiness.py` simulates what is said of
-experiments that fail in 5, 10 and 20 % of their runs, and of broken ones, after 5, 10 and 20 runs.
+At one time, a flaky experiment is called broken with a chance of at most LEVEL by the last row, and as much by the runs
+from which it never passed. `tests/unit/gamedays/history/test_steadiness.py` simulates the answers for experiments that
+fail in 5, 10 and 20 % of their runs, and for broken ones, after 5, 10 and 20 runs.
 """
 
 from __future__ import annotations

@@ -238,7 +238,8 @@ class Store:
     ) -> list[Run]:
         """The last runs, of one series or of all, oldest first; `counting`: without those that are INVALID.
 
-        `brief`: without what only a document says (figures, versions, configuration, expectations), which takes long.
+        `brief` skips the parts that are only in documents (figures, versions, configuration, expectations), which take
+        long to read.
         """
         where: list[str] = ["1"]
         values: list[Any] = []

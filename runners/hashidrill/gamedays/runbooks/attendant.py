@@ -152,7 +152,7 @@ def _kill_all(leader: int) -> None:
 
 @dataclass(frozen=True)
 class Attendant:
-    """Comes when the pager goes, follows the runbook, and stays to see whether users are back."""
+    """Starts when the pager goes, follows the runbook, and then watches whether users are well again."""
 
     runbook: Runbook
     at_s: float

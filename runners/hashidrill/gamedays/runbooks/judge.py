@@ -333,7 +333,10 @@ def judge_drill(path: Path) -> Drill:
         drill.acted_s = (acts[0].t_ns - pager_ns) / SECOND
     if drill.look_alike and acts:
         where = ", ".join(dict.fromkeys(str(entry.data.get("host")) for entry in acts))
-        drill.harm.append(f"it acted on {where}, where nothing was to be done: this is not its illness")
+        drill.harm.append(
+            f"it acted on {where}, where it should have changed nothing: this fault is not the one "
+            f"that the runbook treats"
+        )
     if not drill.look_alike:
         _ended(drill, told)
         _proof(drill, told)

@@ -178,7 +178,7 @@ def check_place(on: str) -> None:
 
 
 def named_in(on: str) -> str:
-    """The observation that a place needs; "" for none."""
+    """The observation that a place needs; "" without one."""
     found = _SEEN.fullmatch(on)
     return found["name"] if found else ""
 

@@ -224,7 +224,7 @@ def _course(drill: Drill) -> str:
 
 
 def badge_of(rehearsal: Rehearsal, today: dt.date) -> str:
-    """The badge line. Raises UsageError for a rehearsal that earns none."""
+    """The badge line. Raises UsageError for a rehearsal that does not earn a stamp."""
     looks = list(dict.fromkeys(drill.experiment for drill in rehearsal.drills if drill.look_alike))
     real = list(dict.fromkeys(drill.experiment for drill in rehearsal.drills if not drill.look_alike))
     if rehearsal.verdict is not Verdict.PASS or not real or len(looks) < ENOUGH_LOOK_ALIKES:

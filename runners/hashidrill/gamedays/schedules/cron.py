@@ -38,7 +38,7 @@ EXAMPLE = "like `17 2 * * *` (each night at 02:17) or `0 9 * * MON-FRI`"
 
 @dataclass(frozen=True)
 class Field:
-    """The values of one field. `every`: it was `*`, which restricts nothing."""
+    """The values of one field. `every`: the field was `*`, which restricts nothing."""
 
     values: tuple[int, ...]
     text: str

@@ -64,7 +64,9 @@ class Job:
 
 
 def _filled(template: str, **values: str) -> str:
-    """The template with each `@@name@@` replaced; a line of a placeholder alone goes where its value is empty."""
+    """The template with each `@@name@@` replaced; a line that is only a placeholder is removed if its value is
+    empty.
+    """
     text = (files("hashidrill.gamedays.schedules") / "templates" / template).read_text(encoding="utf-8")
     return re.sub(r"@@(\w+)@@(\n?)", lambda found: values[found[1]] + (found[2] if values[found[1]] else ""), text)
 
@@ -123,7 +125,7 @@ def _rest_of_line(text: str) -> str:
 
 
 def _quoted(word: str, *, command: bool = True) -> str:
-    """A word as systemd reads it. `$` is a variable in a command line alone."""
+    """A word as systemd reads it. `$` starts a variable only in a command line."""
     special = {key: value for key, value in _SPECIAL.items() if command or key != "$"}
     return '"' + "".join(special.get(character, character) for character in word) + '"'
 
@@ -194,7 +196,7 @@ def _runs(job: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 async def _asked(wire: Wire, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Nomad's answer; nothing where GET finds nothing. Raises UsageError for any other status."""
+    """Nomad's answer; None if GET finds nothing. Raises UsageError for any other status."""
     sent = None if body is None else json.dumps(body).encode()
     answer = await wire.request(method, path, body=sent, timeout_s=_WITHIN_S)
     if method == "GET" and answer.status == 404:

@@ -157,7 +157,7 @@ class Standing:
 
 
 def the_campaign() -> Path:
-    """The file of the campaign that `hashidrill train` leads through: one's own, or the one that ships.
+    """The file of the campaign that `hashidrill train` follows: the user's own, or the shipped one.
 
     Raises UsageError without any.
     """

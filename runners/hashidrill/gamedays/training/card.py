@@ -261,7 +261,7 @@ def _first_line(text: str) -> str:
 
 
 def _watched_to(recording: Recording, desk: Desk) -> int:
-    """The end of the time in which the trainee's hands count: that of `watch`, before anything is reverted."""
+    """The end of the time in which the trainee's actions count: the end of `watch`, before any fault is reverted."""
     ends = [mark.end_ns for mark in recording.marks if mark.end_ns is not None]
     return ends[-1] if ends else desk.done_ns or 0
 

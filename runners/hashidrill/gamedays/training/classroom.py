@@ -254,7 +254,7 @@ class ScoreTable:
         return {"now": round(now_s, 1), "rows": [row.data(now_s) for row in self.rows.values()]}
 
     def going_on(self) -> list[str]:
-        """The trainees whose game goes on: one that was given up or ended is only judged yet."""
+        """The trainees with a game in progress; a game that was given up or ended only waits for its score."""
         ended = {NOT_BEGUN, GAVE_UP, ENDED, _WORDS[OVER], _LOST}
         return [row["name"] for row in self.look()["rows"] if row["state"] not in ended]
 

@@ -163,7 +163,9 @@ def course_of(written: Written, choice: Choice) -> Course:
 
 
 def filled(value: Any, values: Mapping[str, Any]) -> Any:
-    """Replaces ${name}; a text that is only that becomes the value itself. Others stay: ${host} comes later."""
+    """Replaces ${name}; a text that is only that becomes the value itself. Other placeholders stay: ${host} is replaced
+    later.
+    """
     if isinstance(value, str):
         for name, chosen_value in values.items():
             if value == f"${{{name}}}":
@@ -176,7 +178,9 @@ def filled(value: Any, values: Mapping[str, Any]) -> Any:
 
 
 def _held(step: Mapping[str, Any], ready_s: float, ends_s: float) -> dict[str, Any]:
-    """A step whose `at` counts from when the set-up is over, and that lasts until the end if it does not say."""
+    """A step whose `at` counts from the end of the set-up, and which lasts until the end of the game unless it says
+    otherwise.
+    """
     at_s = ready_s + _s(step.get("at", "0s"))
     lasts = step.get("for", _seconds(ends_s + WATCH_S - at_s))
     return {**step, "at": _seconds(at_s), "for": lasts}

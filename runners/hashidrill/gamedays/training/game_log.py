@@ -177,7 +177,7 @@ class Desk:
         self.state, self.done_ns = WATCHED, now_ns
 
     def cancel(self, now_ns: int) -> str:
-        """The trainer ends the game for nothing, until the score card is written. Raises UsageError."""
+        """The trainer ends the game without a score; possible until the score card is written. Raises UsageError."""
         if self.state == OVER:
             raise UsageError("the game is over, and its score card is written")
         self.cancelled = True

@@ -43,7 +43,7 @@ class CpuUse:
         self._looks: deque[tuple[float, float, float]] = deque()
 
     def idle(self) -> float | None:
-        """The share that was idle in the last 5 to 10 seconds, or since the first look; None at first."""
+        """The idle share of the CPU in the last 5 to 10 seconds, or since the first look; None at the first look."""
         times = self._times()
         self._looks.append((self._clock(), times.idle + times.iowait, sum(times[:8])))
         while len(self._looks) > 2 and self._looks[-1][0] - self._looks[1][0] >= _LOOKS_BACK_S:
@@ -54,7 +54,7 @@ class CpuUse:
         return max(0.0, idle_now - idle) / (every_now - every)
 
     def warning(self) -> str:
-        """A sentence for a trainee if almost none was idle; "" otherwise."""
+        """A warning for a trainee if almost no CPU time was idle; "" otherwise."""
         idle = self.idle()
         if idle is None or idle >= _IDLE_LEAST:
             return ""

@@ -104,7 +104,7 @@ def crashed(recording: Recording, server: Server) -> bool:
 def orders(recording: Recording, service: str, spared: Collection[str], from_ns: int, to_ns: int) -> Iterator[Order]:
     """The orders to the servers of that product between the two moments, in order of time.
 
-    Orders about a host of `spared` are left out: servers by themselves remove one that a fault has ended.
+    Orders about a host of `spared` are left out: servers themselves remove a server that a fault has ended.
     """
     found = [
         order for server in by_service(recording).get(service, []) for order in _orders(recording, server, from_ns)
@@ -332,7 +332,7 @@ def _gone(
 ) -> Iterator[Harm]:
     """Servers that ended, other than by a fault, by systemctl or by themselves: `consul leave`.
 
-    A server that was started again at once is another process.
+    A server that was restarted at once is a new process.
     """
     if allowed is None:
         return
@@ -410,8 +410,8 @@ def _down_by_fault(recording: Recording) -> set[str]:
 def _away(recording: Recording, label: str, from_ns: int, to_ns: int) -> int | None:
     """The first time between the two moments at which the process was gone or replaced.
 
-    Each look that follows another in time has the CPU time used since, unless the process was replaced. A look that
-    came too late is silent about both, and so is the next one.
+    Each look that follows another in time has the CPU time used since, unless the process was replaced. A late look
+    shows neither, and nor does the next one.
     """
     series = runs(recording, label)
     if series is None:

@@ -157,7 +157,9 @@ def page_of(
 
 @contextlib.contextmanager
 def _for_trainer(to: Path) -> Iterator[IO[str]]:
-    """A new file that only its owner may read, which goes with the page; or a terminal. Raises UsageError."""
+    """Either a new file that only its owner may read and that is removed with the page, or a terminal. Raises
+    UsageError.
+    """
     refused = f"{to}: the address of the trainer's page cannot be written here"
     how = "name a new file, or the trainer's terminal (`tty` prints its name)"
     try:

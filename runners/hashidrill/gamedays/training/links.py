@@ -108,7 +108,7 @@ class Wire(LocalHost):
         await super()._suspend(table, redirecting, forwarded(blocking))
 
     async def _connect_proxies(self) -> None:
-        """Once: proxies that are there go on with the rules that they have. Raises FaultError."""
+        """Only at the first call: existing proxies keep their rules. Raises FaultError."""
         if TABLE in await super().packet_tables():
             return
         statements = base_rules(self._host, self._others)

@@ -3,7 +3,7 @@
 A mount namespace of its own with a file system in memory. An ordinary user may enter the namespace of the engine, which
 runs in a user namespace of theirs, so what the engine writes there is encrypted until the end: to a key that the keeper
 alone has, and the keeper's memory and files are closed to all but root (it is not dumpable, and began outside of that
-user namespace). The engine's memory is not: playbooks/training.md says so.
+user namespace). The engine's memory is not hidden: playbooks/training.md says so.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from hashidrill.gamedays.training.scenario import HOST, Diagnosis
 
 
 def _table(text: str) -> dict[str, list[str]]:
-    """Rows of `name: word, phrase of words, ...`; a row goes on in lines that are indented further."""
+    """Rows of `name: word, phrase of words, ...`; lines with more indentation continue a row."""
     rows = dict(row.split(": ", 1) for row in text.replace("\n        ", " ").strip().splitlines())
     return {name.strip(): [word.strip() for word in words.split(",")] for name, words in rows.items()}
 

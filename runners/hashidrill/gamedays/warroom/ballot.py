@@ -1,7 +1,7 @@
 """People's predictions on their own pages: secret until all answers are shown, and on disk before they are
 acknowledged.
 
-No document of a page holds an answer before `reveal`, the lead's neither: a page cannot show what it was never sent.
+Before `reveal`, no page's document holds an answer, not even the lead's: a page cannot show what it never received.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class BallotQuestion:
 
 
 class RefusedError(Exception):
-    """An answer is not taken; `status` is that of HTTP."""
+    """An answer was refused; `status` is the HTTP status."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -108,7 +108,7 @@ class Ballot:
         return None if given is None else {key: self._words(key, value) for key, value in given.items()}
 
     def reveal(self) -> Mapping[str, Given]:
-        """Ends the secret, and returns what was given until now. Later answers count as late."""
+        """Reveals the answers, and returns those given so far. Later answers count as late."""
         with self._lock:
             self.state = "revealed"
             self.on_time = {key: self.given[key] for key in self.people if key in self.given}

@@ -57,7 +57,7 @@ class Document:
         self._changes.append(_encode([path, value]))
 
     def renew(self) -> None:
-        """Something was taken out, or most of it changed: readers take it whole. Ends a message."""
+        """Part of it was removed, or most of it changed: readers get the whole value. Ends a message."""
         self._changes = []
         self._messages.clear()
         self._number += 1

@@ -63,7 +63,7 @@ class Begins(_ForAll):
 
 @dataclass(frozen=True, kw_only=True)
 class Asked(_ForAll):
-    """The lead is asked something, and their page can answer. `choices`: labels, and what each stands for."""
+    """A question for the lead, whose page can answer it. `choices`: labels, and what each stands for."""
 
     event: str = "room.asked"
     id: int

@@ -153,7 +153,7 @@ class Room:
     ) -> Iterator[None]:
         """While this is open, a page of the lead can answer; `answered` gets the text, at most once, in any thread.
 
-        `for_all` is what those who only watch read of it.
+        `for_all` is the text for people who only watch.
         """
         number = next(self._ids)
         with self._lock:
@@ -187,7 +187,7 @@ class Room:
             return self._pictures[audience].document.since(number)
 
     def stop(self) -> bool:
-        """The stop button. False where there is nothing to stop, or it was pressed before."""
+        """The stop button. Returns False if there is nothing to stop, or stop was pressed before."""
         with self._lock:
             if not self._stoppable and self._question is None:
                 return False

@@ -2,10 +2,10 @@
 web page of this machine can reach it: a browser sends requests there for any site that is open in it.
 
 - Without a token of this server, every address is unknown.
-- A request names the server as we do (`Host`): a site whose name was made to resolve to the loopback (DNS rebinding)
-  has its own name there.
-- What another site sends is refused (`Origin`, `Sec-Fetch-Site`), and what changes anything comes as JSON, from our
-  page alone.
+- A request must name this server in `Host`. A site whose name was made to resolve to the loopback (DNS rebinding) sends
+  its own name there.
+- Requests from other sites are refused (`Origin`, `Sec-Fetch-Site`), and requests that change anything must be JSON,
+  which only our page sends.
 """
 
 from __future__ import annotations
@@ -492,7 +492,7 @@ class Server:
         self._ready.wait(10.0)
 
     def end(self) -> None:
-        """Browsers have taken what is there, or are too slow for it."""
+        """Ends the server, once browsers have received all updates or are too slow."""
         if self._uvicorn is not None:
             self._uvicorn.should_exit = True
         self._thread.join(LAST_WORDS_S + 3.0)

@@ -334,7 +334,7 @@ class LocalDatacenter(HostSelection):
     def environment(self, host: str) -> dict[str, str]:
         """The environment for an operator's command lines on that host, not for loads or agents.
 
-        URLs of its agents, or of the first ones, and tokens.
+        The URLs of the client's agents (or of the first ones), and its tokens.
         """
         told: dict[str, str] = {}
         for service in self.services:

@@ -1,7 +1,7 @@
 """One host of the local datacenter, as faults and observers see it (hashidrill.core.protocols.abc.Host).
 
-It uses only the Unix sockets in the sandbox's run directory, /proc, and netlink in the host's network namespace. So
-a fresh process inside the sandbox can do the same as the one that started the host.
+It uses only the Unix sockets in the sandbox's run directory, /proc, and netlink in the host's network namespace. So a
+new process inside the sandbox can do all that the process which started the host can do.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class Go:
 
 
 def find_go() -> Go | None:
-    """A usable Go on PATH or in a usual place; otherwise one that is too old; None when none runs."""
+    """A usable Go on PATH or in a usual place; otherwise a Go that is too old; None if no Go runs."""
     on_path = shutil.which("go")
     places = [Path(place).expanduser() for place in _USUAL_PLACES]
     paths = [Path(on_path)] if on_path else []

@@ -1,8 +1,7 @@
 """System packages that hashidrill needs, and installing them with apt: only if missing, and all in one go.
 
-Consent comes from a person on the terminal, asked once; from `--install` or CI=true beforehand; or from being root
-without a terminal, as in a container or a script, where a message is enough. HASHIDRILL_NO_INSTALL=1 forbids all of
-these.
+Consent comes from a person on the terminal, asked once, or from `--install` or CI=true. Root without a terminal (a
+container, a script) needs no consent: a message is enough. HASHIDRILL_NO_INSTALL=1 forbids all of these.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def exit_of(run: Callable[[], Awaitable[str]]) -> int | str:
 async def cancelled_when_told(lifeline: int | None = None) -> AsyncIterator[None]:
     """SIGINT, SIGTERM, or the end of `lifeline`, a pipe that the runner holds open, cancels the body.
 
-    Later ones do nothing: the run is already reverting.
+    Later signals do nothing: the run is already reverting.
     """
 
     async def on_signal(scope: anyio.CancelScope, signals: AsyncIterator[signal.Signals]) -> None:
@@ -60,7 +60,7 @@ async def cancelled_when_told(lifeline: int | None = None) -> AsyncIterator[None
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """Raises the body's own error, not a group with it alone."""
+    """Raises the body's own error, not a group that holds only this error."""
     try:
         yield
     except BaseExceptionGroup as group:

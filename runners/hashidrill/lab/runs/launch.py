@@ -380,7 +380,7 @@ def _close(
     redactor: Redactor | None = None,
     key: LineKey | None = None,
 ) -> None:
-    """Writes what the engine could not, because it died, never started, or failed after its `end`."""
+    """Writes the files that the engine did not write, because it died, never started, or failed after its `end`."""
     redactor = redactor or Redactor()
     entries = read_journal(recording / JOURNAL_NAME) if (recording / JOURNAL_NAME).exists() else []
     ends = [entry.data for entry in entries if entry.event == "end"]

@@ -48,7 +48,7 @@ class Group:
         return int((self.path / current).read_text()), int(words[words.index(own) + 1])
 
     def limit_memory(self, limit_bytes: int | None) -> bool:
-        """Sets the limit; None removes it. Returns whether the kernel took it.
+        """Sets the limit; None removes it. Returns whether the kernel accepted it.
 
         v2 kills processes if it cannot reclaim enough; v1 refuses a limit below what it cannot reclaim. Raises
         OSError.
@@ -113,7 +113,7 @@ def find(name: str, controller: Controller = "cpu") -> Group | None:
 
 
 def give_back() -> bool:
-    """Turns off what `make` turned on at the root; returns whether it did.
+    """Turns off the controllers that `make` turned on at the root; returns whether it turned any off.
 
     Call it once the run's own groups are removed. Another run still needs the setting. So does any other use of it (a
     limit, a weight, groups); then the mark is removed.

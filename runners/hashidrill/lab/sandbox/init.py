@@ -48,7 +48,7 @@ def main(spec: dict[str, Any]) -> int:
 
 
 def _let_go_of_input() -> None:
-    """Closes standard input, which is for the command alone: while it is open here, /proc/PID/fd/0 shows it."""
+    """Closes standard input, which only the command may read: while it is open here, /proc/PID/fd/0 shows it."""
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)

@@ -42,7 +42,7 @@ _BUFFER_BYTES, _ATTEMPTS, _WITHIN_S = 1 << 20, 50, 10.0
 
 @dataclass(frozen=True)
 class SeenRule:
-    """A rule as the kernel has it. `addresses` and `ports` are what a packet is compared with."""
+    """A rule in the kernel's form. `addresses` and `ports` are what a packet is compared with."""
 
     table: str
     chain: str

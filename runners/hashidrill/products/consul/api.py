@@ -94,7 +94,7 @@ def servers_of(hosts: Hosts) -> list[Host]:
 
 
 async def ask_servers(hosts: Hosts, path: str, params: Mapping[str, str] | None = None, *, but: str = "") -> Any:
-    """The answer of the first server that gives one, except `but`. Raises FaultError when none does.
+    """The answer of the first server that gives one, except `but`. Raises FaultError if none does.
 
     It also asks spare hosts: a later process does not know which of them have become servers.
     """

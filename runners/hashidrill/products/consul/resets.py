@@ -137,8 +137,8 @@ def judge(
 
 @dataclass(frozen=True)
 class _State:
-    """The possible content of a key at one moment: `base`, or one of the writes that `may` count then, at least those
-    of `surely`.
+    """The possible content of a key at one moment: `base`, or one of the writes that `may` have taken effect by then;
+    those of `surely` have.
 
     `before` is a value that was rightly there earlier: it may be too old, but it is not resurrected.
     """

@@ -105,7 +105,7 @@ def _reloads(key: str, version: tuple[int, ...] | None) -> bool:
 def shown(debug_config: Mapping[str, Any], path: Keys, *, whole: bool = False) -> Any:
     """The value that `DebugConfig` of /v1/agent/self shows for that key; None if it is not clearly shown.
 
-    `whole`: by its whole name alone: `audit.enabled` must not match another setting called Enabled.
+    `whole` matches only the full name: `audit.enabled` must not match another setting called Enabled.
 
     Consul names `rpc.enable_streaming` RPCConfig.EnableStreaming, `limits.http_max_conns_per_client`
     HTTPMaxConnsPerClient, `log_level` Logging.LogLevel.
@@ -133,7 +133,7 @@ async def reported(host: Host) -> Mapping[str, Any]:
 
 
 def reported_as(report: Mapping[str, Any], key: str) -> Any:
-    """Like `shown`, by its whole name alone: `audit.enabled` must not match another setting called Enabled."""
+    """Like `shown`, matched only by the full name: `audit.enabled` must not match another setting called Enabled."""
     return shown(report, tuple(key.lower().split(".")), whole=True)
 
 

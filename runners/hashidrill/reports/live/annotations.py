@@ -85,7 +85,7 @@ class RunAnnotations:
 def annotated(
     tell: Callable[[str], None], environment: Mapping[str, str] = os.environ
 ) -> Iterator[Callable[[Event], None]]:
-    """The subscriber that annotates Grafana; `tell` gets one line for each run of which not all was sent.
+    """The subscriber that annotates Grafana; `tell` gets one line for each run that was not sent completely.
 
     Raises UsageError for an address, or a file with a token, that cannot be used.
     """

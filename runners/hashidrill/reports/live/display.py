@@ -347,7 +347,7 @@ def say(console: Console, line: str, style: str = "") -> None:
 
 
 def _waiting(load: Figures) -> str:
-    """What waits has not failed, and may yet be served: `42 waiting, up to 6.0 s`."""
+    """Waiting operations have not failed, and may still be served: `42 waiting, up to 6.0 s`."""
     return f"{load.waiting} waiting, up to {human_duration(load.waited_s)}"
 
 

@@ -373,7 +373,7 @@ class Commits:
     repository: Repository
     names: Sequence[str]
     work: Path
-    """Where checkouts go, a folder a commit."""
+    """The folder of checkouts, one subfolder for each commit."""
     say: Callable[[str], None] = lambda _text: None
     run: Shell = shell
 

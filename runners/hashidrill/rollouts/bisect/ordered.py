@@ -150,7 +150,7 @@ def _summed(log: Floats) -> Floats:
 
 WRONG_RUNS = 0.2
 CHANGED = math.log(1000)
-"""The odds from which on an end has changed sides."""
+"""The odds above which an end counts as having changed sides."""
 _VALID = "runs of it that are valid: its recordings say what made them INVALID"
 _RUNNABLE = "one that can be run in its place"
 CONTRADICTIONS = 2

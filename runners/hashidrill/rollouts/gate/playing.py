@@ -266,7 +266,7 @@ class Plan:
 
 
 class InterruptedGate(Exception):  # noqa: N818 - no error of anybody's
-    """Ctrl-C; it carries the results so far."""
+    """Raised on Ctrl-C; it carries the results so far."""
 
 
 def sides_of(member: Member, plan: Plan) -> tuple[Side, Side]:

@@ -378,7 +378,11 @@ class Result:
             return said
         done = {key for each in self.ran for key in each.member.mattering}
         late = dict.fromkeys(key for each in self.not_run for key in each.mattering if key not in done)
-        return said + ([f"differs, and there was no time for what matters for it: {', '.join(late)}"] if late else [])
+        return said + (
+            [(f"changed, and there was no time for the experiments that matter for these keys: {', '.join(late)}")]
+            if late
+            else []
+        )
 
     @property
     def reasons(self) -> list[str]:

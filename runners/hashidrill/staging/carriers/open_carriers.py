@@ -104,9 +104,9 @@ async def look(
     """Finds the capabilities that carriers have on each host, without changing anything. Empty without carriers. Raises
     AttachError.
 
-    `undoing`: what they can revert there, for which no agent has to run. SSH is tried first, then Nomad for the
-    other hosts, whose tools are unknown before a job starts there. `awaited`: hosts that may be restarting, which it
-    waits for.
+    `undoing`: also the capabilities that only revert, which need no running agent. SSH is tried first, then Nomad for
+    the other hosts, whose tools are unknown before a job starts there. `awaited`: hosts that may be restarting, which
+    it waits for.
     """
     carriers = carriers_of(target.carriers, target.path)
     offers: dict[str, Offer] = {}

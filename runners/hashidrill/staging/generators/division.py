@@ -18,7 +18,7 @@ from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import cost_of, divides
 
 SLACK_S = 0.25
-"""How much of its rate a worker may be behind, or ahead where a level was lowered, at the moment when it stopped."""
+"""The share of its rate by which a worker may be behind (or, after a lowered level, ahead) when it stops."""
 
 
 class DivisionError(DatacenterError):

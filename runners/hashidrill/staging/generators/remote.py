@@ -44,7 +44,7 @@ class Exchange:
 
     @property
     def offset_ns(self) -> int:
-        """The worker's clock less the runner's, if both ways took as long."""
+        """The worker's clock minus the runner's, assuming that both directions took equally long."""
         return ((self.heard_ns - self.asked_ns) + (self.answered_ns - self.back_ns)) // 2
 
     @property

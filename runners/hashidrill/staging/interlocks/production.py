@@ -36,7 +36,9 @@ class Named:
 
 
 def looks_like_production(name: str, words: Iterable[str] = ()) -> bool:
-    """Whether it contains `prod` or `prd`, or a run of its letters begins or ends with one of the words."""
+    """Whether the name contains `prod` or `prd`, or one of its parts made of letters begins or ends with one of the
+    words.
+    """
     humps = _HUMPS.sub(_HUMP, name).lower()
     if _MEANS_IT.search(_NOT_IT.sub(" ", humps).replace(_HUMP, "")):
         return True

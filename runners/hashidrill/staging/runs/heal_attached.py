@@ -163,7 +163,7 @@ async def _without_recording(
 
 @dataclass(frozen=True)
 class _Confirmed:
-    """The requests of another machine's recording that the operator and this datacenter admit."""
+    """The reverts that another machine's recording asks for, as far as the operator and this datacenter allow them."""
 
     run: Path
     id: str

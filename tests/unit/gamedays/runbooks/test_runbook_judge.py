@@ -187,7 +187,12 @@ def test_a_restart_of_a_healthy_server_is_harm(drilled, agents, harm):
 def test_in_a_look_alike_an_act_is_harm_even_if_nothing_came_of_it_and_the_wrong_word_fails(drilled, tmp_path):
     drill = drilled(look_alike=True, acts=True)
     assert drill.verdict is Verdict.FAIL
-    assert drill.harm == ["it acted on consul-1, where nothing was to be done: this is not its illness"]
+    assert drill.harm == [
+        (
+            "it acted on consul-1, where it should have changed nothing: this fault is not the one "
+            "that the runbook treats"
+        )
+    ]
     assert Drilled(tmp_path / "other", look_alike=True, reached="slow-disk").build().verdict is Verdict.FAIL
 
 

@@ -437,7 +437,7 @@ class TestWhatNoRunShows:
         chosen, ran = Picked((one,), (other,), ()), Ran(one, TESTED["held"])
         result = result_of(differing(tmp_path), ran, versions=("1.1.1", "1.1.2"), picked=chosen)
         assert result.verdict is GateVerdict.CANNOT_TELL
-        assert result.reasons[0] == "differs, and there was no time for what matters for it: b.y"
+        assert result.reasons[0] == "changed, and there was no time for the experiments that matter for these keys: b.y"
         both = replace(result, picked=Picked((one,), (replace(other, mattering=("a.x",)),), ()))
         assert both.verdict is GateVerdict.NO_REGRESSION
 

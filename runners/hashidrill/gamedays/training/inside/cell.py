@@ -373,7 +373,7 @@ def _run_as_init(words: list[str], environment: dict[str, str], user: list[int] 
 
 
 def _take_terminal(*, shared: bool) -> None:
-    """`shared`: with the shell outside. The terminal of `on` is for the one command alone."""
+    """`shared`: with the shell outside. Only the command uses the terminal of `on`."""
     if shared:
         signal.signal(signal.SIGTTOU, signal.SIG_IGN)
         os.setpgid(0, 0)

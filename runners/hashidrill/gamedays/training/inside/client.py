@@ -110,7 +110,7 @@ def disk() -> list:  # type: ignore[type-arg]  # as above
 
 
 def reads_keys(command: list) -> bool:  # type: ignore[type-arg]  # as above
-    """Whether the command may read what is typed."""
+    """Whether the command may read typed input."""
     return bool({"-", "@-"} & {*command}) or os.path.basename(command[0]) not in _READS_NOTHING  # noqa: PTH119 - no pathlib here
 
 
@@ -146,7 +146,9 @@ def same_size(terminal: int) -> None:
 
 
 def copied(door: socket.socket, terminal: int, *, keys: bool) -> bytes:
-    """Copies both ways (without `keys` only what the command prints) until the answer comes, and what came last."""
+    """Copies in both directions (without `keys`, only the command's output) until the answer arrives, and then the rest
+    of the output.
+    """
     sources, answer = [*([0] if keys else []), terminal, door.fileno()], b""
     while True:
         ready, _, _ = select.select(sources, [], [], 0 if answer.endswith(b"\n") else None)

@@ -39,7 +39,7 @@ _LONGEST_GREETING = 64
 
 
 def serve_exchanges(port: int) -> None:
-    """Answer on that port of all addresses, from a thread, for ever. Raises OSError when it cannot be had."""
+    """Answer on that port of all addresses, from a thread, for ever. Raises OSError if that is impossible."""
     listener = socket.create_server(("", port), backlog=64)
     threading.Thread(target=_accept_exchanges, args=(listener,), name=f"exchanges {port}", daemon=True).start()
 

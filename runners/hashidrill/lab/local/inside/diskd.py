@@ -235,7 +235,7 @@ class DiskDaemon:
         self._waiting.add(due, disk, identity, rule_id, caller)
 
     def _note(self, disk: Disk, notification: bytearray, due: float) -> None:
-        """Counts an operation on the disk. An operation that is let go at once is let go first."""
+        """Counts an operation on the disk. If the operation need not wait, call this after its release."""
         _, pid, _, number, _, _, fd, _, count, *_ = _NOTIFICATION.unpack(notification)
         operation, name = self._operations[number]
         now = time.monotonic()

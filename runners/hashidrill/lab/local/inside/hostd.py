@@ -177,7 +177,7 @@ class HostDaemon:
             fcntl.ioctl(sock, _SIOCSIFFLAGS, struct.pack("16sh14x", b"eth0", flags | _IFF_UP))
 
     def do_start(self, agent: str, **command: Any) -> dict[str, Any]:
-        """Starts the agent unless it runs. Waits for one that is still ending, for a limited time."""
+        """Starts the agent unless it runs. Waits a limited time for an agent that is still ending."""
         ends = time.monotonic() + self._ends_within_s
         while True:
             with self._lock:  # released between two looks, so that other requests are answered meanwhile

@@ -2,7 +2,7 @@
 
 The register test of Jepsen, with Consul's own compare-and-set: a client reads a key with `?consistent`, remembers its
 ModifyIndex, and sets a new value with `?cas=INDEX`, which Consul does only while the key still has that index. Every
-value is written once in a run, so what a read saw says whose write it was.
+value is written once in a run, so a value read identifies its write.
 """
 
 from __future__ import annotations

@@ -194,7 +194,7 @@ class Artifacts(NomadLoad):
 
 
 def outcome(alloc: Mapping[str, Any]) -> Reply | None:
-    """The outcome of a build that ended; None for one that goes on."""
+    """The outcome of a build that ended; None for a build in progress."""
     state: Mapping[str, Any] = next(iter((alloc.get("TaskStates") or {}).values()), {})
     failed = [event for event in state.get("Events") or () if event["Type"] == "Failed Artifact Download"]
     detail = Build(str(alloc.get("NodeName", "")), len(failed), int(state.get("Restarts") or 0)).detail()

@@ -255,7 +255,7 @@ class _Book:
         self._blind[job_id] = why
 
     def sample(self) -> None:
-        """The sum of all looks of this turn; nothing if one of them failed."""
+        """The sum of all looks of this turn; None if one of them failed."""
         sample = self._load.context.sample
         if self._blind:
             said = "; ".join(f"{job_id}: {why}" for job_id, why in self._blind.items())

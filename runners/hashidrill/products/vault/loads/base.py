@@ -23,7 +23,7 @@ TOKEN = "VAULT_TOKEN"  # noqa: S105 - the name of the variable
 
 
 class VaultLoad(AgentLoad):
-    """The parameter `via` selects the servers. Raises ValueError for none, or without a token."""
+    """The parameter `via` selects the servers. Raises ValueError if there is no address, or no token."""
 
     asks: ClassVar[str] = "server"
 
