@@ -261,7 +261,7 @@ def test_an_archive_whose_paths_lead_out_of_it_is_refused(server, path, tmp_path
 def test_an_archive_that_unpacks_to_more_than_any_release_is_refused(server, monkeypatch):
     monkeypatch.setattr(binaries_archive, "LARGEST_BYTES", 100_000)
     server.publish(zipped(consul=bytes(200_000)))
-    refused("that is no release")
+    refused("that is not a release")
 
 
 def test_a_server_that_hangs_is_given_up(server, monkeypatch):

@@ -92,8 +92,8 @@ def _restored(undo: Mapping[str, Any]) -> dict[str, Any]:
     if not whole or not same:
         where = undo[KEPT] or "nowhere"
         raise FaultError(
-            f"{fault_id}: the journal holds its undo without the secrets. They were stored in {where}, which is "
-            f"gone or belongs to another user: restore by hand the settings that the journal shows"
+            f"{fault_id}: the journal holds its undo without the secrets. Their place ({where}) is gone or belongs "
+            f"to another user: restore by hand the settings that the journal shows"
         )
     return dict(whole)
 

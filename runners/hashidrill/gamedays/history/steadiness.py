@@ -12,8 +12,8 @@ experiment that never passed has no such order; it is broken from seven runs on,
 with a probability of at most LEVEL. An experiment that fails more than half of the time can look broken.
 
 Flaky needs a failure and a later pass under the same conditions (versions, experiment, configuration, machine) in the
-remaining runs, so that no other difference explains the failure. Steady needs so many runs without a failure that the
-probability of one is below STEADY_BELOW, with 95 % confidence. Otherwise the runs are too few to decide.
+remaining runs, so that no other difference explains the failure. Steady needs enough runs without a failure to show
+that its probability is below STEADY_BELOW, with 95 % confidence. Otherwise the runs are too few to decide.
 
 At one time, a flaky experiment is called broken with a chance of at most LEVEL by the last row, and as much by the runs
 from which it never passed. `tests/unit/gamedays/history/test_steadiness.py` simulates the answers for experiments that

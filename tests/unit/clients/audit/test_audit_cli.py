@@ -183,7 +183,7 @@ def test_many_of_a_kind_are_counted_and_all_named_where_asked_for(tmp_path):
     for number in range(61):
         (tmp_path / f"{number:02}.nomad.tpl").write_text("job [[ .x ]] {}\n")
     result = run(tmp_path, "-v")
-    [line] = [line for line in result.stdout.splitlines() if "seen and not read" in line]
+    [line] = [line for line in result.stdout.splitlines() if "found but not read" in line]
     assert line.startswith("found but not read: 61 job templates: ")
     assert line.endswith("02.nomad.tpl, ...")
     assert result.stderr.count("not read: a job template") == 61

@@ -78,7 +78,7 @@ def test_what_is_not_ours_is_left_alone(tmp_path, name, text):
     found = collect([tmp_path])
     assert (found.documents, found.problems) == ([], [])
     assert "not recognised" in found.skipped[0]
-    assert "--kind says what it is" in problem(tmp_path / name)
+    assert "give its type with --kind" in problem(tmp_path / name)
 
 
 def test_a_part_of_an_agent_is_recognised_by_its_neighbours(tmp_path):

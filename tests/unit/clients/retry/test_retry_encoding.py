@@ -51,5 +51,5 @@ def test_a_reply_that_was_dropped_leaves_its_outcome_unknown():
 
 def test_other_operations_are_no_attempts(tmp_path):
     built = RecordingBuilder(tmp_path / "run").load("kv-writes").build()
-    with pytest.raises(HypothesisInvalidError, match=r"is no attempt at a tap.*name the client"):
+    with pytest.raises(HypothesisInvalidError, match=r"is not an attempt at a tap.*name the client"):
         from_operations(built.operations("kv-writes"))

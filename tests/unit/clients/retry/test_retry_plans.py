@@ -70,7 +70,7 @@ def test_a_redirect_leads_to_a_reused_connection_once():
     [
         (lambda: First("530"), "did you mean.*503"),
         (lambda: WithProbability("503", 1.5), "between 0 and 1"),
-        (lambda: WithProbability("refused", 0.5), "by chance"),
+        (lambda: WithProbability("refused", 0.5), "cannot be probabilistic"),
         (lambda: InTurn(["503", "refused"]), "cannot alternate"),
     ],
     ids=["name", "probability", "refused-by-chance", "refused-in-turn"],

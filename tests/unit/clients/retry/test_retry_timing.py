@@ -213,7 +213,7 @@ class TestJitter:
             mine = clients(gaps, spread=0.36, noise_s=0.004, seed=seed)
             judged = jitter("503", mine, clients(gaps, noise_s=0.0005, seed=seed + 1000))
             assert (judged.verdict, judged.applies) == ("INVALID", False)
-            assert "it hardly waits" in judged.text
+            assert "it waits too little" in judged.text
 
     @pytest.mark.lie
     def test_clients_that_wait_for_each_others_work_do_not_wait(self):

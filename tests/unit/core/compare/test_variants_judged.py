@@ -139,7 +139,7 @@ def test_a_variant_that_did_not_take_effect_is_noticed(tmp_path):
 def test_one_run_under_both_names_is_refused(tmp_path):
     run = planted(tmp_path / "old", "old")
     verdict = judge_comparison(compared(tmp_path, [{"old": run, "new": run}]))
-    invalid(verdict, "did not run the variant new", "use_streaming_backend", "one run is no two")
+    invalid(verdict, "did not run the variant new", "use_streaming_backend", "the same run cannot count twice")
 
 
 @pytest.mark.lie

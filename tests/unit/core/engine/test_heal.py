@@ -307,7 +307,7 @@ def test_a_run_that_holds_its_journal_is_left_alone_whatever_its_pid_file_says(d
     dead.fault("0-slow", *SLOW, "applied")
     before = dead.journal
     with Journal(dead.path / JOURNAL_NAME, Clock()):
-        assert "the run goes on" in dead.healed(dead.world).refused
+        assert "the run is in progress" in dead.healed(dead.world).refused
         with pytest.raises(JournalHeldError, match="another process writes to it"):
             Journal(dead.path / JOURNAL_NAME, Clock())
     assert dead.journal == before
@@ -392,7 +392,7 @@ def test_a_journal_that_was_killed_before_its_first_line_has_nothing_to_heal(tmp
 
 
 def test_no_run_there_is_a_usage_error(tmp_path):
-    with pytest.raises(UsageError, match="is no recording"):
+    with pytest.raises(UsageError, match="is not a recording"):
         virtual_time.run(heal.heal_run(tmp_path))
 
 

@@ -383,7 +383,7 @@ class TestARecordingOfAnotherMachine:
         dead = Dead(tmp_path)
         resolved = tmp_path / "resolved.json"
         resolved.write_text(resolved.read_text().replace("10.73.0.11", FORGED))
-        assert "resolved.json is not what the run began with" in dead.heal(lost=("consul-1",)).refused
+        assert "resolved.json has changed since the run began" in dead.heal(lost=("consul-1",)).refused
         assert not [one for one in dead.game.fake.asked if one.url.host == FORGED]
 
     def test_is_reverted_on_the_hosts_that_are_confirmed_while_the_interlocks_hold(self, theirs):

@@ -293,7 +293,7 @@ def test_a_time_that_no_run_has_is_one_message(copy, check, column, value):
     planted(copy, f"UPDATE operations SET {column} = {value} WHERE id = 100")
     code, said = check(copy)
     assert code in {BAD_USAGE, INVALID}, said
-    assert f"{value} is no time of a run" in " ".join(said.split())
+    assert f"{value} is not a time of a run" in " ".join(said.split())
 
 
 def test_the_recording_that_is_whole_passes(whole, check):

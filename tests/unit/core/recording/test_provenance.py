@@ -198,7 +198,7 @@ class TestWhatWasResolved:
         assert judge(recording, recorded_hypotheses=strict).verdict is Verdict.FAIL
         verdict = judge(recording)
         assert verdict.verdict is Verdict.INVALID
-        assert "the one that ships is not what the run resolved" in verdict.judgements[0].text
+        assert "the shipped one differs from the one that the run used" in verdict.judgements[0].text
 
     @pytest.mark.lie
     def test_others_are_used_and_named(self, project):
@@ -208,7 +208,7 @@ class TestWhatWasResolved:
         assert verdict.verdict is Verdict.FAIL
         [note] = verdict.notes
         assert "few: judged with" in note
-        assert "which is not what the run resolved" in note
+        assert "which differs from the file that the run used" in note
 
     def test_one_that_is_not_here_says_where_the_run_had_it_from(self, project):
         verdict = judge(project.recorded())

@@ -116,7 +116,7 @@ def test_an_agent_that_answers_brackets_is_an_answer_like_any_other(text):
 def test_a_recording_full_of_brackets_is_refused_like_any_other_that_does_not_read(tmp_path, text):
     run = RecordingBuilder(tmp_path / "run")
     run.write("hasty.attempts", start=1, end=1.1, key="GET /", value=text)
-    with pytest.raises(HypothesisInvalidError, match="is no attempt at a tap"):
+    with pytest.raises(HypothesisInvalidError, match="is not an attempt at a tap"):
         from_operations(run.build().operations("hasty.attempts"))
     (tmp_path / "run" / "verdict.json").write_text(text)
     with pytest.raises(HashidrillError, match="unreadable"):

@@ -120,7 +120,7 @@ def test_one_command_arms_all_of_a_game_day(world, attach, tmp_path):
 def test_a_disarmed_arming_and_a_pressed_button_stay(world, attach):
     call("staging", "arm", "raft/slow-leader-disk", "--attach", attach())
     assert "disarmed staging" in call("staging", "disarm", "--attach", attach()).stdout
-    assert "no run goes on there" in call("staging", "stop", "--attach", attach()).stdout
+    assert "no run is in progress there" in call("staging", "stop", "--attach", attach()).stdout
     assert set(world.keys) == {f"hashidrill-interlocks/{name}" for name in ("anchor", "taken-back", "stop")}
     call("staging", "stop", "--attach", attach(), "--release")
     assert "hashidrill-interlocks/stop" not in world.keys

@@ -291,7 +291,7 @@ def test_no_report_tells_of_an_experiment_that_changed_since_it_ran(machine, tmp
     code, _, said = called("report")
     assert code == 2
     assert "second changed since this day began" in said
-    assert f"the report that was written then stays ({folder / 'report.html'})" in said
+    assert f"the report written then stays ({folder / 'report.html'})" in said
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
     mine.write_text(as_it_was)
     assert called("report")[0] == 0

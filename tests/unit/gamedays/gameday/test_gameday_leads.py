@@ -170,7 +170,7 @@ def test_a_resumed_day_says_that_it_goes_on_and_how_to_stop(tmp_path):
     sitting = Sitting(plan)
     lead = Terminal(plan, sitting.say, sitting.ask, resume="x", today=lambda: TODAY, resumed=True)
     lead.welcome()
-    assert "goes on where it stopped" in sitting.text
+    assert "continues where it stopped" in sitting.text
     assert "Ctrl-C stops it again" in sitting.text
 
 

@@ -462,7 +462,7 @@ def test_time_in_which_nobody_runs_the_day_is_not_counted(tmp_path):
 def test_two_cannot_lead_one_day(tmp_path):
     folder = folder_of(tmp_path)
     with begin(planned(tmp_path), folder):
-        with pytest.raises(UsageError, match="goes on in another terminal"):
+        with pytest.raises(UsageError, match="is in progress in another terminal"):
             DayJournal.resume(folder)
         assert DayJournal.read(folder).head  # but everybody may look
     DayJournal.resume(folder).close()

@@ -164,7 +164,7 @@ def test_whoever_waits_is_told_for_what(monkeypatch):
         assert not send(URL, {}, tell=told.append)
     assert told == [
         "the webhook at hooks.example.org is slow to answer; Ctrl-C ends the wait, the verdict stands",
-        "the webhook at hooks.example.org was not told: no answer within 20 s; the verdict stands",
+        "the webhook at hooks.example.org did not get the message: no answer within 20 s; the verdict stands",
     ]
 
 

@@ -339,7 +339,7 @@ def test_a_day_that_turns_is_told_once(tmp_path):
 def test_a_folder_that_is_no_day_is_said(tmp_path):
     told = []
     assert record_day(tmp_path, tell=told.append) is None
-    assert "is no report of a game day" in told[0]
+    assert "is not a report of a game day" in told[0]
     (tmp_path / "report.json").write_text('{"verdict": "MAYBE", "started_at": "2026-11-23T10:00:00Z"}')
     assert record_day(tmp_path, tell=told.append) is None
     assert len(told) == 2

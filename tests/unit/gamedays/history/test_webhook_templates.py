@@ -100,7 +100,7 @@ def test_a_day_goes_on_where_its_webhook_is_not_there(monkeypatch):
     monkeypatch.setenv(MAINTENANCE, "http://127.0.0.1:1/")
     monkeypatch.setattr(on_turn_red, "_ask", lambda *_: "ConnectError")
     announce("first-day", 1, tell=told.append)
-    assert told == ["the webhook at 127.0.0.1 was not told: ConnectError; the verdict stands"]
+    assert told == ["the webhook at 127.0.0.1 did not get the message: ConnectError; the verdict stands"]
     monkeypatch.delenv(MAINTENANCE)
     announce("first-day", 1, tell=told.append)
     assert len(told) == 1

@@ -150,5 +150,5 @@ def test_rehearse_refuses_a_bad_runbook_with_2_and_starts_nothing(tmp_path, monk
     result = call("rehearse", path, "--runs", tmp_path / "runs")
     assert isinstance(result.exception, HashidrillError)
     assert result.exception.exit_code == 2
-    assert "'look' is no kind of block" in str(result.exception)
+    assert "'look' is not a kind of block" in str(result.exception)
     assert not (tmp_path / "runs").exists()

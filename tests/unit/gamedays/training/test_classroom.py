@@ -293,9 +293,9 @@ def test_the_trainer_is_told_what_to_type_and_to_use_no_account_of_root(capsys):
     train._tell_class(course(), told, Carries(0.4, 1e9, 8, 8e9), "", keyless=False)
     said = capsys.readouterr().out
     assert "cat '/a b/keys' >> ~/.ssh/authorized_keys" in said
-    assert "an account of its own" in said
+    assert "a separate account" in said
     train._tell_class(course(), told | {"login": "ssh games@here"}, Carries(0.4, 1e9, 8, 8e9), "", keyless=False)
-    assert "an account of its own" not in capsys.readouterr().out
+    assert "a separate account" not in capsys.readouterr().out
 
 
 def typed(*words, **env):

@@ -122,7 +122,7 @@ def cut_list(db):
         (lambda db: db.unlink(), "No such file"),
         (cut, "truncated"),
         (no_list, "no_freelist_sync"),
-        (another_page, "page 2 is no list of free pages"),
+        (another_page, "page 2 is not a list of free pages"),
         (cut_list, "its list of free pages ends after"),
     ],
 )

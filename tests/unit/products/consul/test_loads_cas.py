@@ -79,11 +79,11 @@ def test_an_operation_survives_its_way_through_the_recording():
     step = Step("cas", "run.9", 117, "run.3")
     assert step.detail() == Detail("cas", {"op": "cas", "value": "run.9", "index": 117, "expected": "run.3"})
     assert Step.of(step.detail()) == step
-    with pytest.raises(ValueError, match=r"no operation of a consul\.kv\.cas load"):
+    with pytest.raises(ValueError, match=r"not an operation of a consul\.kv\.cas load"):
         Step.of(Detail("cas", {"color": "red"}))
-    with pytest.raises(ValueError, match=r"of the sort 'lock' is no operation"):
+    with pytest.raises(ValueError, match=r"of the sort 'lock' is not an operation"):
         Step.of(Detail("lock", {"op": "read"}))
-    with pytest.raises(ValueError, match=r"without a detail is no operation"):
+    with pytest.raises(ValueError, match=r"without a detail is not an operation"):
         Step.of(None)
 
 

@@ -305,7 +305,7 @@ def test_a_session_learns_its_id_and_a_fence_whose_the_lock_is():
 
 def test_an_action_survives_its_way_through_the_recording():
     assert Action.of(CLAIM.detail()) == CLAIM
-    with pytest.raises(ValueError, match=r"no operation of a consul\.lock load"):
+    with pytest.raises(ValueError, match=r"not an operation of a consul\.lock load"):
         Action.of(Detail("lock", {"colour": "red"}))
 
 

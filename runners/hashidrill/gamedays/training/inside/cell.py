@@ -247,7 +247,7 @@ def help_text(here: str, hosts: Mapping[str, Mapping[str, Any]]) -> str:
             "                                  is a normal p50, few errors, for 15 s more",
             "        say give-up               this ends it, and it counts as failed",
             "",
-            "exit leaves this shell; the game continues, and `hashidrill lab shell` opens one.",
+            "exit leaves this shell; the game goes on, and `hashidrill lab shell` opens one.",
         ]
     )
 
