@@ -76,7 +76,7 @@ class Runs:
     async def says(self, *words):
         return await anyio.to_thread.run_sync(
             partial(hashidrill, *words, "--runs", self.runs, env=self.home, within_s=_WITHIN_S)
-            if words[0] != "arm"
+            if "arm" not in words
             else partial(hashidrill, *words, env=self.home, within_s=_WITHIN_S)
         )
 
