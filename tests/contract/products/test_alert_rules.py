@@ -48,7 +48,11 @@ def test_each_rule_fires_on_what_it_is_for_and_stays_quiet_otherwise(tested):
         ("[2m])) > 1.5", "[2m])) > 0.5", "ConsulLeaderFlaps"),
         ('up{job=~"consul|nomad|vault"} == 0', "up == 0", "AgentUnseen"),
         ('absent_over_time(up{job=~"consul|nomad|vault"}[30s])', "absent_over_time(up[30s])", "TelemetryBlind"),
-        ('absent_over_time(up{job=~"consul|nomad|vault"}[30s])', 'absent(up{job=~"consul|nomad|vault"})', "TelemetryBlind"),
+        (
+            'absent_over_time(up{job=~"consul|nomad|vault"}[30s])',
+            'absent(up{job=~"consul|nomad|vault"})',
+            "TelemetryBlind",
+        ),
         ("vault_core_unsealed == 0 or", "vault_core_unsealed == 1 or", "VaultSealed"),
         (" unless on (instance) vault_core_unsealed", "", "VaultSealed"),
     ],

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 import httpx2
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, GetJsonSchemaHandler, field_validator, model_validator
 from pydantic.alias_generators import to_camel
+from pydantic_core import CoreSchema
 
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.probes.base import SickError
@@ -168,6 +169,11 @@ class OpenSlo(_OpenSlo):
     kind: Literal["SLO"]
     metadata: _Named
     spec: _Spec
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """The name of a file, too, which is read before this model is made (core.experiment.openslo)."""
+        return {"anyOf": [{"type": "string", "minLength": 1}, handler(schema)]}
 
     @property
     def indicator(self) -> _Indicator:

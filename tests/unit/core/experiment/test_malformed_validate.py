@@ -59,7 +59,8 @@ def check(numbers, material, validate):
         assert "Traceback" not in out + err, f"file {number}"
         if code == 0:
             assert out.startswith("ok  "), f"file {number}: {out!r}"
-            assert not err, f"file {number}: {err!r}"
+            # a probe's host may be one that the generated datacenter lost
+            assert not err or (err.startswith("warning: ") and ".url: " in err), f"file {number}: {err!r}"
             assert not (is_json and not schema.is_valid(json.loads(raw))), f"file {number}: the schema refuses it"
         else:
             assert "generated.yaml" in err or "/bases/" in err, f"file {number}: {err!r}"
