@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 LIBRARY = experiments()
 OF_THE_STACK = sorted(name for name in LIBRARY if name.startswith("stack/") or name == "incidents/roblox-2021-return")
-_NO_NODE = "it takes a node with pods, and is planned on a Kubernetes in memory alone"
+_ON_THE_NODE = "tests/live/kubernetes/test_pods_live.py runs it on a node with pods"
 OF_KUBERNETES = {
-    "kubernetes/consul-leader-pod-killed": f"{_NO_NODE}: a StatefulSet must bring the pod back",
-    "kubernetes/consul-server-partitioned": f"{_NO_NODE}: chaos-daemon puts iptables into the pod",
-    "kubernetes/consul-io-latency": f"{_NO_NODE}: toda, which slows the volume, is Rust and on no registry",
-    "kubernetes/vault-active-pod-killed": f"{_NO_NODE}, and a Vault with an auto-unseal",
-    "kubernetes/node-drain-with-quorum": f"{_NO_NODE}, and a node that may be drained",
-    "kubernetes/clock-skew-on-leader": f"{_NO_NODE}: chaos-daemon sets the clock of the process in the pod",
+    "kubernetes/consul-leader-pod-killed": f"{_ON_THE_NODE}, over forwards",
+    "kubernetes/consul-server-partitioned": f"{_ON_THE_NODE}, in its network; over forwards it is refused",
+    "kubernetes/clock-skew-on-leader": f"{_ON_THE_NODE}, over forwards",
+    "kubernetes/consul-io-latency": "refused on our node: toda, which slows the volume, is Rust and on no registry",
+    "kubernetes/node-drain-with-quorum": "refused on our node: all three servers are on it",
+    "kubernetes/vault-active-pod-killed": "never run: our node has no pods of Vault with an auto-unseal",
 }
-"""Name of an experiment: why no live test runs it. tests/unit/kubernetes/test_experiments_in_pods.py plans each."""
+"""Name of an experiment: where it is run, or why not. tests/unit/kubernetes/test_experiments_in_pods.py plans each."""
 OF_OTHER_TIERS = (
     {name for name in LIBRARY if name.startswith(("vault/", "nomad/", "physical/", "alerts/"))}
     | set(OF_THE_STACK)

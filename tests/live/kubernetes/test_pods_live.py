@@ -1,0 +1,227 @@
+"""The experiments on pods, run as a user runs them, against Consul in the pods of a real node with a real Chaos Mesh.
+
+This machine has no route to the pods: agents are reached by forwards. What a forward does not see is run once more in
+the network of the node.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from docs_pages import Page
+from kubernetes import chaos_mesh, consul
+from kubernetes.node import kubeconfig
+from library_runs import OF_KUBERNETES
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.kubernetes,
+    pytest.mark.needs("kubernetes-node", "consul 1.22.2"),
+]
+ATTACH = """\
+apiVersion: hashidrill/v1
+kind: Attach
+metadata: {{name: drill}}
+datacenter:
+  kubernetes: {{kubeconfig: "{kubeconfig}", context: node-1, namespace: {namespace}, {more}consul: {consul}}}
+"""
+HASHIDRILL = str(Path(sys.executable).with_name("hashidrill"))
+LACKS = "lacks: [IOChaos, HTTPChaos], "
+"""Their injectors, toda and tproxy, are Rust and on no registry."""
+KILLED, SKEWED, PARTITION = "consul-leader-pod-killed", "clock-skew-on-leader", "consul-server-partitioned"
+
+
+class Drill:
+    def __init__(self, node, pods, folder):
+        self.node, self.pods, self.folder = node, pods, folder
+        self.forwarded = self.file("forwarded.yaml", node.kubeconfig)
+        self.inside = self.file("inside.yaml", node.inside)
+        self.within = ["nsenter", "-t", str(node.pid), "--net", "--"]
+        names = [name for name in OF_KUBERNETES if "vault" not in name]
+        self.cli("staging", "arm", *names, "--attach", str(self.forwarded), check=True)
+
+    def file(self, name, path, *, consul="{}", more=LACKS):
+        made = self.folder / name
+        made.write_text(ATTACH.format(kubeconfig=path, namespace=self.pods.namespace, more=more, consul=consul))
+        return made
+
+    def cli(self, *args, within=(), check=False):
+        done = subprocess.run(
+            [*within, HASHIDRILL, *args],
+            cwd=self.folder,
+            env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert not check or done.returncode == 0, done.stdout + done.stderr
+        return done
+
+    def run(self, name, file, **more):
+        return self.cli("run", f"kubernetes/{name}", "--attach", str(file), "--plain", **more)
+
+    def left(self):
+        kinds = "podchaos,networkchaos,timechaos"
+        return self.node.get("-n", self.pods.namespace, kinds)["items"]
+
+
+@pytest.fixture(scope="module")
+def drill(kubernetes_node, binary, tmp_path_factory):
+    chaos_mesh.install(kubernetes_node)
+    pods = consul.install(kubernetes_node, binary("consul", "1.22.2").path)
+    yield Drill(kubernetes_node, pods, tmp_path_factory.mktemp("pods"))
+    kubernetes_node.kubectl("delete", "namespace", "consul", "--wait=false")
+    kubernetes_node.kubectl("delete", "persistentvolume", "--all", "--wait=false")
+
+
+def proven(done):
+    told = done.stdout + done.stderr
+    assert done.returncode == 0, told[-6000:]
+    assert "PASS" in told
+    assert ": proven in force" in told
+    assert ": proven gone" in told
+    return told
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (PARTITION, "it could not be proven: its agent is reached by a forward"),
+        ("consul-io-latency", "`lacks` of the attach file says that no IOChaos can be injected there"),
+        ("node-drain-with-quorum", "`drain` of the attach file does not say that nodes may be drained"),
+    ],
+)
+def test_a_fault_that_cannot_be_there_is_refused_before_anything_is_touched(drill, name, said):
+    done = drill.run(name, drill.forwarded)
+    assert done.returncode == 2
+    assert said in " ".join((done.stdout + done.stderr).split())
+    assert drill.left() == []
+    told = drill.cli("doctor", "--attach", str(drill.forwarded)).stdout
+    [line] = [each for each in told.splitlines() if each.startswith(f"  kubernetes/{name}: ")]
+    assert said in line
+
+
+def test_a_node_with_every_server_is_not_drained_though_the_file_allows_it(drill):
+    file = drill.file("drain.yaml", drill.node.kubeconfig, more="drain: true, ")
+    told = drill.run("node-drain-with-quorum", file)
+    assert told.returncode == 2
+    assert "the node node-1 also runs consul-server-" in " ".join((told.stdout + told.stderr).split())
+    assert drill.node.get("node", "node-1")["spec"].get("unschedulable") is None
+
+
+def test_the_role_that_acl_prints_is_enough_and_without_forwards_one_message_says_so(drill):
+    """With RBAC of the real API server, which asks for `get` or for both."""
+    said = drill.cli("staging", "acl", "kubernetes", "kubernetes/consul-leader-pod-killed", check=True).stdout
+    node, namespace = drill.node, drill.pods.namespace
+    node.kubectl("-n", namespace, "create", "serviceaccount", "drill")
+    token = node.kubectl("-n", namespace, "create", "token", "drill").strip()
+    node.kubectl(
+        "-n", namespace, "create", "rolebinding", "drill", "--role=hashidrill", f"--serviceaccount={namespace}:drill"
+    )
+    node.kubectl(
+        "create", "clusterrolebinding", "drill", "--clusterrole=hashidrill", f"--serviceaccount={namespace}:drill"
+    )
+    server = json.loads(node.kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+    login = drill.folder / "role"
+    login.write_text(kubeconfig(server, node.authority.cert_pem.bytes().decode(), token))
+    file = drill.file("role.yaml", login)
+    without = said.replace("[pods/portforward]", "[pods/log]")
+    node.kubectl("-n", namespace, "apply", "-f", "-", stdin=without)
+    refused = drill.cli("doctor", "--attach", str(file))
+    assert refused.returncode == 2
+    assert "HTTP 403: our role lacks get or create on pods/portforward" in refused.stderr
+    node.kubectl("-n", namespace, "apply", "-f", "-", stdin=said)
+    assert "kubernetes/consul-leader-pod-killed" in drill.cli("doctor", "--attach", str(file), check=True).stdout
+
+
+def test_the_job_that_acl_prints_is_admitted_by_the_api_server(drill):
+    file = drill.folder / "in-cluster.yaml"
+    file.write_text(drill.forwarded.read_text().replace("context: node-1", "context: in-cluster"))
+    name = "kubernetes/consul-leader-pod-killed"
+    printed = drill.cli(
+        "staging", "acl", "kubernetes", name, "--attach", str(file), "--job", "x/hashidrill:1", check=True
+    )
+    apply = ("-n", drill.pods.namespace, "apply", "--dry-run=server", "--validate=strict", "-f", "-")
+    said = drill.node.kubectl(*apply, stdin=printed.stdout)
+    assert said.count("(server dry run)") == 7
+    assert "job.batch/hashidrill created (server dry run)" in said
+
+
+def test_tls_acls_and_gossip_encryption_are_reached_over_forwards_by_the_certificate_of_the_chart(drill, binary):
+    pods = consul.install(drill.node, binary("consul", "1.22.2").path, namespace="secure", secure=True)
+    (drill.folder / "ca.pem").write_bytes(pods.authority.cert_pem.bytes())
+    (drill.folder / "token").write_text(pods.token)
+    said = {"kubeconfig": drill.node.kubeconfig, "namespace": "secure", "more": ""}
+    file = drill.folder / "secure.yaml"
+    file.write_text(ATTACH.format(**said, consul="{ca_file: ca.pem, token_file: token}"))
+    told = drill.cli("doctor", "--attach", str(file), check=True).stdout
+    assert "consul 1.22.2 at https://10.22.0." in told
+    assert "does not answer" not in told
+    file.write_text(ATTACH.format(**said, consul="{token_file: token}"))
+    refused = drill.cli("doctor", "--attach", str(file))
+    assert refused.returncode == 2
+    assert "its certificate is not accepted" in refused.stderr
+    drill.node.kubectl("delete", "namespace", "secure", "--wait=false")
+
+
+def test_a_skewed_clock_is_proven_over_forwards_and_does_not_end_its_run(drill):
+    told = proven(drill.run(SKEWED, drill.forwarded))
+    assert "no consul answers from here at http://10.22.0." in told
+    assert "forwarded through https://127.0.0.1:" in told
+    assert "tries again" not in told, "no forward broke"
+    assert drill.left() == []
+
+
+def test_a_killed_pod_comes_back_with_another_address_its_volume_and_its_name(drill):
+    def pods():
+        items = drill.node.get("-n", drill.pods.namespace, "pods", "-l", "app=consul")["items"]
+        return {one["metadata"]["name"]: (one["metadata"]["uid"], one["status"].get("podIP")) for one in items}
+
+    before = pods()
+    told = proven(drill.run(KILLED, drill.forwarded))
+    after = pods()
+    [killed] = [name for name in after if after[name][0] != before[name][0]]
+    assert after[killed][1] != before[killed][1]
+    assert f"pod {killed} came back at {after[killed][1]} (before: {before[killed][1]}), and the forward to it" in told
+    claims = drill.node.get("-n", drill.pods.namespace, "persistentvolumeclaims")["items"]
+    assert {one["status"]["phase"] for one in claims} == {"Bound"}
+    raft = drill.node.enter(["ls", f"{drill.pods.volumes}/{killed}/raft/raft.db"])
+    assert raft.returncode == 0, "the volume is that of the pod before"
+
+
+def test_a_partitioned_server_is_proven_where_pods_are_routed_to(drill):
+    told = proven(drill.run(PARTITION, drill.inside, within=drill.within))
+    assert "forwarded" not in told
+    assert drill.left() == []
+
+
+def test_the_playbook_leads_to_a_verdict(drill, tmp_path):
+    """Each command that it says a test runs, in its order, with the node's context."""
+    page = Page.read("playbooks/kubernetes.md")
+    [file] = page.fences("yaml")
+    (tmp_path / "staging.yaml").write_text(file.replace("context: kind-drill", "context: node-1"))
+    first, second = page.fences("sh")
+    (tmp_path / "in-cluster.yaml").write_text(file.replace("context: kind-drill", "context: in-cluster"))
+    commands = [*first.splitlines(), *second.replace("IMAGE", "x/hashidrill:1").splitlines()]
+    said = []
+    for command in commands:
+        environment = {**os.environ, "KUBECONFIG": str(drill.node.kubeconfig), "NO_COLOR": "1"}
+        words = [HASHIDRILL, *shlex.split(command)[1:]]
+        done = subprocess.run(
+            words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
+        )
+        if "--plan" in command:
+            assert "consul-leader-pod-killed in drill would touch, in this order:" in done.stdout
+        else:
+            assert done.returncode == 0, f"{command}: {done.stdout[-3000:]}{done.stderr[-3000:]}"
+        said.append(done.stdout)
+    assert "PASS" in said[3]
+    assert "kind: Job" in said[-1]
