@@ -276,7 +276,7 @@ def _first_error(recording: Recording, ops: Operations, fault: str | None) -> st
             f"first failure: {when(int(due.intended_ns[index]))}: {due.errors[index] or due.outcome[index]}"
             for index in _indexes(~due.ok)
         ),
-        "no look failed: what was read came late",
+        "no look failed, but the data came late",
     )
 
 

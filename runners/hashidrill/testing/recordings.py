@@ -167,7 +167,7 @@ class RecordingBuilder:
     ) -> Self:
         """A load with `rate` operations per second; latency (from the intended start), lag and outcome may vary.
 
-        Each operation has a key of its own, or with `keys` they take turns on that many.
+        Each operation has a key of its own, or with `keys` they take turns on that many keys.
         """
         self._rates[load] = min(rate, self._rates.get(load, rate))
         for index in range(round((end - start) * rate)):

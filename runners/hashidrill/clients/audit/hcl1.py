@@ -339,7 +339,7 @@ class _Json(_Hcl):
         return self.body(self.scanner.next().place)
 
     def body(self, place: Place) -> Mapping:
-        """Up to whatever follows its last entry without a comma; an error at a `}` ends it too."""
+        """Reads until a token follows an entry without a comma; an error at a `}` also ends the body."""
         self.deeper()
         entries: list[Entry] = []
         try:

@@ -24,9 +24,9 @@ class LoadContext:
     """Where a load runs: base URLs of the agents that its `via` selected, and the clock of the run.
 
     `local_address` is the IPv4 address to send from (None: the kernel chooses). `lag` collects how late operations
-    start. `waiting` knows those that have not ended, whose age guardrails count: hand it to the OpenLoop or Agenda, or
-    put each request into a block `with context.waiting.operation(due_ns):`. `course` is the level of this load over
-    time: hand it to the OpenLoop, or ask it how many views or streams it should hold now. `cpu` is what the
+    start. `waiting` holds the operations that have not ended; guardrails count their age: hand it to the OpenLoop or
+    Agenda, or put each request into a block `with context.waiting.operation(due_ns):`. `course` is the level of this
+    load over time: hand it to the OpenLoop, or ask it how many views or streams it should hold now. `cpu` is what the
     generator uses of its core. `control` and `namespace` are for clients: see LoadSpecification. So is
     `attempts_waiting`, for the requests at a client's tap. `access` holds the tokens that the agents want, as the
     variables of their product: VAULT_TOKEN. `others` are the URLs of further agents, by the parameter that selects them

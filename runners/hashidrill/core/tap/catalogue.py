@@ -191,8 +191,8 @@ _VERDICTS = [
     VerdictClass(
         "backoff",
         f"PASS: the longest typical gap between attempts is at least {BACKOFF_GROWTH} times the first one in which"
-        " the client waits (typical: mean over the clients, without a tenth at either end); retries without any wait"
-        " before that one are said. FAIL: constant gaps, shrinking gaps, or no waiting at all.",
+        " the client waits (typical: mean over the clients, without a tenth at either end); retries without any "
+        "wait before that one are reported. FAIL: constant gaps, shrinking gaps, or no waiting at all.",
         f"fewer than {FEWEST_BACKOFF_GAPS} gaps, or they scatter too much to tell; fewer than {FEWEST_CLIENTS}"
         " operations",
         "AWS Architecture Blog, Exponential Backoff And Jitter; Polly",

@@ -233,7 +233,7 @@ def coverage(
     ] = None,
     product: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Only of experiments that need no other product; repeatable."),
+        typer.Option(metavar="NAME", help="Only list experiments that need just these products; repeatable."),
     ] = None,
     most: Annotated[int, typer.Option(min=1, help="How many to drill next are listed.")] = 10,
     markdown: Annotated[bool, typer.Option("--markdown", help="What was drilled, as a table for a wiki.")] = False,

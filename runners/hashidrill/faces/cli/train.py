@@ -331,7 +331,7 @@ def _games(_who: str, *, as_json: bool) -> None:
         try:
             shown = games.ask(game, {"op": "state"})
             state, left_s = classroom.state_word(shown), shown["left_s"]
-        except UsageError:  # it ends just now
+        except UsageError:  # the process is just ending
             state, left_s = OVER, None
         rows.append(
             {

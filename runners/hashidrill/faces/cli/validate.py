@@ -104,7 +104,9 @@ def _warn_of_probes(document: Document, experiment: Experiment, warn: Callable[[
 
 
 def check_day(document: Document, path: Path) -> None:
-    """A game day, with every experiment that it names. Notes giveaways in it. Raises ExperimentError."""
+    """A game day, with every experiment that it names. Reports texts of the plan that give a run's fault away. Raises
+    ExperimentError.
+    """
     from hashidrill.gamedays.gameday.plan import note_giveaways, plan_of  # noqa: PLC0415 - few files are game days
 
     plan = plan_of(document, folder=path.parent)

@@ -1,4 +1,5 @@
-"""The journal of a game day: one JSON object a line, on disk before and after each step. A dead day resumes from it.
+"""The journal of a game day: one JSON object a line, on disk before and after each step. A day whose process died
+resumes from its journal.
 
     day          what is played: the file, its experiments, the folder of relative paths
     session      the day begins, or is resumed

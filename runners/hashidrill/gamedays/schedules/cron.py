@@ -63,7 +63,7 @@ class Cron:
 
     @property
     def shortest_gap_minutes(self) -> int:
-        """The least time from one run to the next, within a day that has any, and over midnight."""
+        """The shortest time between two runs, within a day with runs and across midnight."""
         times = [hour * 60 + minute for hour in self.hour.values for minute in self.minute.values]
         gaps = [later - one for one, later in pairwise(times)]
         return min([*gaps, 24 * 60 - times[-1] + times[0]])

@@ -136,7 +136,8 @@ class CarriedHost(CanaryOfHost):
     # programs on the host
 
     async def observers(self, of: str = "") -> tuple[Lines, str]:
-        """Observers of CPU, of the network, of the disk in that folder, or that only look; and their process.
+        """Starts observers (of the CPU, the network, the disk in that folder, or read-only ones); returns them and
+        their process.
 
         Each one is a separate process, so that a fault on one does not affect the others. Raises FaultError.
         """

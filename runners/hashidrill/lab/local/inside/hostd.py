@@ -105,9 +105,9 @@ _ENDS_WITHIN_S = 20.0
 """How long the kernel may take to end a killed agent. Less than the caller waits for an answer (30 s, hosts.py)."""
 _DYING_LOOK_S = 0.01
 _ANOTHER_NUMBER = 1
-"""Neither 0 nor 65534: the kernel shows files of users without a number in here as the latter's. A Nomad client with
-that number would take a `nomad.slice` of the machine's root for its own, and use cgroups (v2) that it may not write
-to.
+"""Neither 0 nor 65534: the kernel shows files of users who have no number in here as owned by 65534. A Nomad client
+with that number would take a `nomad.slice` of the machine's root for its own, and use cgroups (v2) that it may not
+write to.
 """
 
 
