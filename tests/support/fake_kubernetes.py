@@ -378,12 +378,12 @@ class FakeKubernetes:
         )
         client = AsyncClient(found, transport=self.transport(), trust_env=False)
         made = Cluster(client, namespace, "staging", SERVER)
-        made.routed = self.routed
+        made.unrouted = self.unrouted
         return made
 
-    async def routed(self, login, url):
-        """Whether this machine has a route to pods."""
-        return True
+    async def unrouted(self, login, url):
+        """Why this machine reaches no pod; it does."""
+        return ""
 
 
 def labels_in(query):

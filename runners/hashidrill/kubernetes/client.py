@@ -88,8 +88,8 @@ class Cluster:
         """Hears what takes long while it is waited for."""
         self.deleted_s: dict[tuple[str, str], float] = {}
         """When each object's deletion was asked for first; several connections to one server may share it."""
-        self.routed: Callable[[Login, str], Awaitable[bool]] = _answers
-        """Whether an agent answers from here at the URL of its pod's own address."""
+        self.unrouted: Callable[[Login, str], Awaitable[str]] = _no_answer
+        """Why an agent does not answer from here at the URL of its pod's own address; "" if it does."""
 
     def since_deletion_s(self, kind: str, name: str) -> float:
         """Seconds since the first request to delete it: repeated tries share one waiting time."""
@@ -262,15 +262,18 @@ class Cluster:
         return said
 
 
-async def _answers(login: Login, url: str) -> bool:
-    """A proxy may accept every connection, so an agent has to answer; it gets no token, as it may be another's."""
+async def _no_answer(login: Login, url: str) -> str:
+    """A proxy may accept every connection, with a certificate of its own too: the agent has to answer.
+
+    It gets no token, as it may be another's.
+    """
     product = attachables([login.service])[login.service]
     async with Wire(Login(login.service, url, login.tls)) as wire:
         try:
             answer = await wire.request("GET", product.health, timeout_s=ROUTE_WITHIN_S)
         except UnansweredError as error:
-            return error.certificate
-        return answer.status in _OF_AGENT
+            return str(error).rpartition(f"{product.health}: ")[2]
+        return "" if answer.status in _OF_AGENT else f"HTTP {answer.status}"
 
 
 def _expired(one: Any) -> str:

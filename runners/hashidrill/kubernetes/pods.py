@@ -155,13 +155,14 @@ async def _no_route(cluster: Cluster, login: Login, pods: Pods) -> str:
     """Why the pods are not asked at their own addresses; "" if one of them answers there."""
     ordered = sorted((pod for pod in pods if _address(pod)), key=lambda pod: not seen(pod).ready)
     urls = [_url(login, pod) for pod in ordered[:_ROUTES_TRIED]]
-    answers: list[bool] = []
+    whys: list[str] = []
 
     async def ask(url: str) -> None:
-        answers.append(await cluster.routed(login, url))
+        whys.append(await cluster.unrouted(login, url))
 
     await all_at_once(partial(ask, url) for url in urls)
-    return "" if any(answers) else f"no {login.service} answers from here at {', '.join(urls)}"
+    told = "; ".join(sorted({*whys}))
+    return f"no {login.service} answers from here at {', '.join(urls)} ({told})" if all(whys) else ""
 
 
 def _to_forward(login: Login, servers: Pods, every: Pods) -> dict[str, Any]:

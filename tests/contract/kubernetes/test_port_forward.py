@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
+import ssl
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 
 import anyio
 import httpx2
 import pytest
+import trustme
 
 from attached_estates import TOKEN, FakeEstate, attach_file
 from fake_kubernetes import FakeKubernetes
@@ -16,11 +19,13 @@ from fake_port_forward import FakeForwards
 from hashidrill.core.errors import AttachError
 from hashidrill.core.experiment.model import DatacenterSpec
 from hashidrill.core.protocols.capabilities import AgentApi
+from hashidrill.core.util.tls import Tls
 from hashidrill.kubernetes import port_forward
 from hashidrill.kubernetes.attach_capabilities import located, reached, watched
 from hashidrill.kubernetes.client import Cluster
 from hashidrill.staging.attach.datacenter import AttachedDatacenter, attach
 from hashidrill.staging.attach.http import UnansweredError, Wire
+from hashidrill.staging.attach.login import Login
 from hashidrill.staging.attach.target import AttachTarget, read_target
 from hashidrill.testing.fakes import FakeDatacenter
 from http_scripts import Answer, Scripted
@@ -37,14 +42,14 @@ class There:
         self.folder, self.fake = folder, FakeEstate(FakeDatacenter(servers=3))
         self.kubernetes = FakeKubernetes(self.fake.world, pods=SERVERS)
         self.routes, self.told = set(), []
-        self.kubernetes.routed = self.routed
+        self.kubernetes.unrouted = self.unrouted
         self.forwards = FakeForwards()
         self.agents = {name: stack.enter_context(self.agent(name)) for name in SERVERS}
         self.forwards.pods = {name: one.port for name, one in self.agents.items()}
         self.file = attach_file(folder, PART.format(consul))
 
-    async def routed(self, login, url):
-        return url in self.routes
+    async def unrouted(self, login, url):
+        return "" if url in self.routes else "no route"
 
     def agent(self, name):
         def answer(_number, asked):
@@ -116,7 +121,7 @@ def test_without_a_route_each_agent_is_asked_through_its_own_pod_and_one_line_sa
     assert all(url.startswith("http://127.0.0.1:") for url in urls.values())
     assert [estate.hosts[name].address for name in SERVERS] == ["10.73.0.11", "10.73.0.12", "10.73.0.13"]
     pods = ", ".join(f"http://10.73.0.1{number}:8500" for number in (1, 2, 3))
-    why = f"no consul answers from here at {pods}"
+    why = f"no consul answers from here at {pods} (no route)"
     assert there.told == [f"datacenter.kubernetes.consul: {why}: forwarded through {there.forwards.url}"]
     assert f"consul: forwarded through the API server: {why}" in estate.notes
     assert there.forwards.tokens == {b"Bearer ours"}
@@ -285,7 +290,23 @@ def test_a_proxy_that_accepts_every_connection_is_no_route_and_is_given_no_token
     with Scripted(answer) as proxy:
         login = read_target(there.file, {}).logins["consul"]
         cluster = Cluster(None, "consul", "staging", "")
-        assert anyio.run(cluster.routed, login, proxy.url) is routed
+        assert anyio.run(cluster.unrouted, login, proxy.url) == ("" if routed else f"HTTP {status}")
     [asked] = heard
     assert login.headers
     assert TOKEN not in str(asked.headers)
+
+
+@pytest.mark.lie
+def test_a_proxy_with_a_certificate_of_its_own_is_no_route():
+    authority, login = trustme.CA(), Login("consul", "", Tls())
+    made = authority.issue_cert("127.0.0.1")
+
+    async def main():
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        made.configure_cert(context)
+        server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0, ssl=context)
+        async with server:
+            url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            return await Cluster(None, "consul", "staging", "").unrouted(login, url)
+
+    assert anyio.run(main).startswith("its certificate is not accepted: ")

@@ -142,9 +142,9 @@ def test_a_fault_that_cannot_be_there_is_refused_before_a_run(name, change, said
     body = ATTACH.replace(", vault: {}", "").replace("namespace:", f"{change if ':' in change else ''}namespace:")
 
     async def nowhere(_login, _url):
-        return change != "forwarded"
+        return "no route" if change == "forwarded" else ""
 
-    kubernetes.routed = nowhere
+    kubernetes.unrouted = nowhere
 
     async def found():
         target = await located(read_target(attach_file(tmp_path, body), {}), kubernetes.cluster)
