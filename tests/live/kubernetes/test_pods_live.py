@@ -78,8 +78,7 @@ def drill(kubernetes_node, binary, tmp_path_factory):
     chaos_mesh.install(kubernetes_node)
     pods = consul.install(kubernetes_node, binary("consul", "1.22.2").path)
     yield Drill(kubernetes_node, pods, tmp_path_factory.mktemp("pods"))
-    kubernetes_node.kubectl("delete", "namespace", "consul", "--wait=false")
-    kubernetes_node.kubectl("delete", "persistentvolume", "--all", "--wait=false")
+    consul.remove(kubernetes_node, pods.namespace)
 
 
 def proven(done):
@@ -169,7 +168,7 @@ def test_tls_acls_and_gossip_encryption_are_reached_over_forwards_by_the_certifi
     refused = drill.cli("doctor", "--attach", str(file))
     assert refused.returncode == 2
     assert "its certificate is not accepted" in refused.stderr
-    drill.node.kubectl("delete", "namespace", "secure", "--wait=false")
+    consul.remove(drill.node, "secure")
 
 
 def test_a_skewed_clock_is_proven_over_forwards_and_does_not_end_its_run(drill):

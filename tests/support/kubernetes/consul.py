@@ -11,6 +11,8 @@ from __future__ import annotations
 import base64
 import json
 import secrets
+import ssl
+import urllib.request
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,6 +24,7 @@ import trustme
 from kubernetes import images
 from kubernetes.images import Image
 from kubernetes.node import Node
+from polled import wait
 
 CHART = {"app": "consul", "chart": "consul-helm", "release": "consul", "component": "server"}
 SERVERS = ("consul-server-0", "consul-server-1", "consul-server-2")
@@ -224,10 +227,14 @@ class ConsulPods:
 
 
 def install(node: Node, consul: Path, *, namespace: str = "consul", secure: bool = False) -> ConsulPods:
-    """Returns when all pods are ready. Raises MachineError."""
+    """Returns when all pods are ready and each knows the leader. Raises MachineError."""
     pods = ConsulPods(namespace, node.load(image(consul, node.root)), secure)
     node.apply(pods.manifests())
     wait_ready(node, namespace)
+    found = node.get("-n", namespace, "pods", "-l", "app=consul")["items"]
+    scheme, port = ("https", 8501) if secure else ("http", 8500)
+    urls = [f"{scheme}://{one['status']['podIP']}:{port}/v1/status/leader" for one in found]
+    wait("a leader", lambda: node.call_inside(lambda: all(map(_led, urls))), within_s=_READY_WITHIN_S, gap_s=0.5)
     return pods
 
 
@@ -244,3 +251,14 @@ def wait_ready(node: Node, namespace: str) -> None:
     node.kubectl(
         "-n", namespace, "rollout", "status", "statefulset/consul-server", *within, timeout=_READY_WITHIN_S + 10
     )
+
+
+def _led(url: str) -> bool:
+    """The chart's probe looks for this in a pod; `httpGet` does not."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with urllib.request.urlopen(url, timeout=5, context=context if url.startswith("https") else None) as answer:
+            return len(answer.read()) > len('""')
+    except OSError:
+        return False
