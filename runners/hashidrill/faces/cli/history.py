@@ -242,7 +242,7 @@ def coverage(
     as_json: Json = False,
     db: Db = None,
 ) -> None:
-    """Show which failure modes were drilled, and which experiment to run next.
+    """Show which failure modes were drilled, and what to run next.
 
     A failure mode is a kind of fault on a role, such as `disk.latency on consul:leader`, of the experiments that ship
     and your own. A failure mode counts as drilled if a run was PASS or FAIL and an observer saw the fault in force.

@@ -160,7 +160,7 @@ def doctor(
         ),
     ] = None,
 ) -> None:
-    """List what this machine lacks, what does not work without it, and how to get it.
+    """List what this machine lacks, at what cost, and how to get it.
 
     It also says which experiments fit. With --attach, checks an existing datacenter and lists the experiments, faults,
     loads and hypotheses that can run there, and why the others cannot. It only reads. Exits with 0 if runs are
