@@ -94,7 +94,7 @@ def test_an_effect_that_is_taken_away_behind_its_back_is_noticed(node, pods, kin
     """The object stays, and its controller says that it is in force."""
 
     async def case(fault, target):
-        undo = await planned(fault, target, "disarmed")
+        undo = await planned(fault, target, f"disarmed-{kind.label}")
         await fault.apply(undo)
         try:
             await seen(fault, undo, within_s=fault.observed_within_s)
@@ -115,7 +115,7 @@ def test_an_effect_is_over_by_itself_when_nobody_takes_it_back(pods, kind):
     lasts_s = 25.0
 
     async def case(fault, target):
-        undo = await planned(fault, target, "alone")
+        undo = await planned(fault, target, f"alone-{kind.label}")
         began = time.monotonic()
         await fault.apply(undo)
         try:
