@@ -161,7 +161,9 @@ class Started:
 
 
 def started(log, tmp_path, number):
-    return Started(log, ["sh", "-c", f"echo said; sleep 0.{number}; sleep 0.1"], tmp_path / "none")
+    """It lives until it is killed, however late that is seen, and at most a minute."""
+    words = f"echo said; n=0; while [ $n -lt {600 + number} ]; do sleep 0.1; n=$((n+1)); done"
+    return Started(log, ["sh", "-c", words], tmp_path / "none")
 
 
 def test_the_log_of_a_process_that_comes_back_is_the_one_that_it_had(tmp_path, theirs):
