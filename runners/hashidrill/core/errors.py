@@ -86,6 +86,10 @@ OWN_CONFIGURATION = "with the experiment's own configuration"
 """Part of the same message if the experiment adds keys to the configuration of that agent."""
 
 
+NOT_A_REPLY = "a load returns a Reply for each answer, and also if there is none"
+"""Part of a DatacenterError's message when a load raised an error of another package."""
+
+
 class FaultError(HashidrillError):
     """A fault could not be applied, or was not proven in force. The run is INVALID."""
 

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from hashidrill.core.errors import OWN_CONFIGURATION, HypothesisInvalidError, RecordingError
+from hashidrill.core.errors import NOT_A_REPLY, OWN_CONFIGURATION, HypothesisInvalidError, RecordingError
 from hashidrill.core.experiment.library import FOLDER as EXPERIMENTS
 from hashidrill.core.judging import measure
 from hashidrill.core.judging.alerts import AlertLooks, alert_looks, alerts_of
 from hashidrill.core.judging.measure import SECOND
-from hashidrill.core.judging.verdict import Finding, Verdict
+from hashidrill.core.judging.verdict import HARMLESS, Finding, Verdict
 from hashidrill.core.protocols.service import asks, lanes
 from hashidrill.core.units import Duration, counted
 from hashidrill.core.util.folders import shipped
@@ -403,6 +403,7 @@ _CURES: tuple[tuple[str, str, str], ...] = (
     ),
     ("never got ready", "Look at the logs: an agent ended before any fault", ""),
     ("steady state never held", _SICK, ""),
+    (NOT_A_REPLY, "Correct the load: it has to catch that", ""),
     (
         "used up its core|behind its schedule|generator",
         "Lower the rates of the loads, or give the generator a core",
@@ -463,7 +464,7 @@ def _next(recording: Recording, verdict: RunVerdict, experiment: Experiment | No
 
 
 def _cures(verdict: RunVerdict, path: str, experiment: Experiment | None) -> Iterator[tuple[str, str]]:
-    reasons = [*verdict.invalid, *verdict.doubts]
+    reasons = [*verdict.invalid, *(doubt for doubt in verdict.doubts if not doubt.endswith(HARMLESS))]
     reasons += [each.text for each in verdict.judgements if each.finding is Finding.INVALID]
     said = dict[str, str]()
     for reason in reasons:

@@ -22,9 +22,10 @@ from fake_consul import FakeConsul, resets_reused_connections
 from hashidrill.core import hypothesis
 from hashidrill.core.engine.load_generator import LoadGenerator, LoadSpecification
 from hashidrill.core.engine.monitor import Monitor
-from hashidrill.core.errors import DatacenterError, WaitTimeoutError
+from hashidrill.core.errors import NOT_A_REPLY, DatacenterError, WaitTimeoutError
 from hashidrill.core.experiment.conditions import Condition
 from hashidrill.core.experiment.load_levels import Profile
+from hashidrill.core.faults.base import NoParams
 from hashidrill.core.hypothesis import Broken
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.loads.http_client import HttpClient
@@ -582,6 +583,37 @@ def test_a_bug_in_a_load_ends_the_run_with_its_reason():
             await loads.start([nothing], lambda _: None, lambda _t, _s: None)
 
     with pytest.raises(DatacenterError, match="load 'w' has no agent to talk to"):
+        asyncio.run(main())
+
+
+CARELESS = """
+from hashidrill import BaseLoad, NoParams
+
+class Careless(BaseLoad):
+    kind = "careless"
+    Params = NoParams
+
+    async def run(self, emit):
+        raise OSError("no route")
+"""
+
+
+def test_a_load_that_raises_is_named_with_its_line(tmp_path, monkeypatch):
+    """It comes from another package, whose author sees it first."""
+    (tmp_path / "careless.py").write_text(CARELESS)
+    (tmp_path / "careless-1.dist-info").mkdir()
+    (tmp_path / "careless-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: careless\nVersion: 1\n")
+    (tmp_path / "careless-1.dist-info" / "entry_points.txt").write_text(
+        "[hashidrill.loads]\ncareless = careless:Careless\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    async def main():
+        async with LoadGenerator(Clock(), "run") as loads:
+            await loads.start([LoadSpecification("w", "careless", NoParams(), [])], lambda _: None, lambda _t, _s: None)
+            await anyio.sleep(20)
+
+    with pytest.raises(DatacenterError, match=rf"load w: OSError at .*careless.py:9: no route; {NOT_A_REPLY}"):
         asyncio.run(main())
 
 

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from hashidrill.core.errors import OWN_CONFIGURATION
+from hashidrill.core.errors import NOT_A_REPLY, OWN_CONFIGURATION
 from hashidrill.core.judging.judge import judge
-from hashidrill.core.judging.verdict import Finding, Judgement, RunVerdict
+from hashidrill.core.judging.verdict import HARMLESS, Finding, Judgement, RunVerdict
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.files import JOURNAL_NAME
 from hashidrill.reports import story as stories
@@ -205,6 +205,7 @@ def test_the_closest_is_the_closest_and_a_broken_one_is_no_candidate(builder):
         ("fault noop on consul-1 was not proven in force: asked for it", "hashidrill doctor"),
         ("the generator used up its core: over 0.9 for 10 s", "Lower the rates"),
         ("this machine cannot carry the experiment: memory", "larger machine"),
+        (f"the run crashed: load generator (pid 7): load w: OSError at kv.py:9; {NOT_A_REPLY}", "Correct the load"),
         ("the run was interrupted", "let it run to its end"),
         ("the run crashed: the engine exited", "hashidrill heal"),
         (f"the datacenter never got ready: consul ended, {OWN_CONFIGURATION} (x)", "Correct that configuration"),
@@ -216,6 +217,16 @@ def test_the_closest_is_the_closest_and_a_broken_one_is_no_candidate(builder):
 def test_an_invalid_run_names_its_cure(builder, reason, cure):
     steps = story(builder.build(), RunVerdict([reason], [])).next
     assert cure in " ".join(f"{what} {how}" for what, how in steps)
+
+
+@pytest.mark.lie
+def test_what_makes_no_expectation_invalid_has_no_cure(builder):
+    overwritten = Judgement("none_lost(load=w)", "none_lost", Finding.INVALID, "the others were overwritten", {})
+    busy = "other work kept this machine busy"
+    cured = [
+        story(builder.build(), RunVerdict([], [overwritten], [f"{busy}{end}"])).next for end in ("", f"; {HARMLESS}")
+    ]
+    assert ["Stop the other work" in str(steps) for steps in cured] == [True, False]
 
 
 @pytest.mark.lie

@@ -24,7 +24,7 @@ from hashidrill.core.judging.doubts import Doubt, offers, readable
 from hashidrill.core.judging.measure import SECOND, in_force, percentile, served_s
 from hashidrill.core.judging.reads import Read, TracedRecording, blind, unseen
 from hashidrill.core.judging.validity import Validity
-from hashidrill.core.judging.verdict import NOT_JUDGED, Finding, Judgement, RunVerdict
+from hashidrill.core.judging.verdict import HARMLESS, NOT_JUDGED, Finding, Judgement, RunVerdict
 from hashidrill.core.protocols.service import lanes
 from hashidrill.core.recording.provenance import Lookup
 from hashidrill.core.recording.seal import damage
@@ -396,7 +396,7 @@ def _notes(
             seconds = sum(each.end_ns - each.start_ns for each in group) / SECOND
             what += f"; {len(group)} times, {seconds:.0f}s in total"
         if not titles:
-            yield f"{what}); this makes no expectation INVALID"
+            yield f"{what}); {HARMLESS}"
             continue
         rest = [judgement for judgement, by in judged if not any(doubt in by for doubt in group)]
         stand = f"the other {len(rest)} of {len(judged)} expectations stand"

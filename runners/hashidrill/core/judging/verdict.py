@@ -44,6 +44,8 @@ class Finding(enum.StrEnum):
         }[self]
 
 
+HARMLESS = "this makes no expectation INVALID"
+"""Ends a doubt that no judgement relies on."""
 NOT_JUDGED = "not judged: "
 """Begins the text of an expectation that was not judged."""
 

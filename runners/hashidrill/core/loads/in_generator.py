@@ -27,18 +27,20 @@ import contextlib
 import ctypes
 import fcntl
 import gc
+import inspect
 import json
 import resource
 import signal
 import sys
 import time
+import traceback
 from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import uvloop
 
-from hashidrill.core.errors import HashidrillError
+from hashidrill.core.errors import NOT_A_REPLY, DatacenterError, HashidrillError
 from hashidrill.core.experiment.load_levels import Course, Profile, Share
 from hashidrill.core.experiment.model import ATTEMPTS
 from hashidrill.core.loads.context import LoadContext
@@ -192,9 +194,24 @@ class Generator:
             await self._start_together()
         self._outbox.message(ready=True)
         async with asyncio.TaskGroup() as tasks:
-            for load in self._loads.values():
-                tasks.create_task(load.run(self._outbox.operation))
+            for name, load in self._loads.items():
+                tasks.create_task(self._offer(name, load))
             tasks.create_task(self._report())
+
+    async def _offer(self, name: str, load: Load) -> None:
+        """Raises DatacenterError with the load and its line, for what its code raised."""
+        try:
+            await load.run(self._outbox.operation)
+        except Exception as error:
+            cause = first_cause(error)
+            if isinstance(cause, HashidrillError):
+                raise
+            frames = traceback.extract_tb(cause.__traceback__)
+            own = [frame for frame in frames if frame.filename == inspect.getfile(type(load))] or frames
+            raise DatacenterError(
+                f"load {name}: {type(cause).__name__} at {own[-1].filename}:{own[-1].lineno}"
+                f"{f': {cause}' if str(cause) else ''}; {NOT_A_REPLY}"
+            ) from error
 
     async def _report(self) -> None:
         """Flush operations every `BATCH_S`, sample the generator itself every `SAMPLE_S`."""
