@@ -59,7 +59,10 @@ class Site:
 
 @dataclass(frozen=True)
 class AgentPlan:
-    """How an agent is configured and started, and where its API is: `health` is a path that answers while it runs.
+    """How an agent is configured and started, and where its API is.
+
+    `url` is `http://ADDRESS:PORT`, https or tcp. While the agent runs, it answers a GET of the path `health`, or, over
+    TCP, the line `health`.
 
     `config` is written to `Site.config_file` as JSON. `environment` is added to the agents' environment.
     `as_root=False`: the program would use user id 0 for rights that agents never have, like mounting. If agents run as

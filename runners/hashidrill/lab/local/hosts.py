@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import anyio
 import httpx2
@@ -516,14 +517,20 @@ class LocalHost(CanaryOfHost, Capable):
         return int((await ask(self._canary, {"op": "space"}))["free"])
 
     async def agent_answers(self, agent: str, timeout_s: float) -> bool:
-        """Whether the agent's HTTP API answers anything at all within `timeout_s`."""
-        url = self.plans[agent].url + self.plans[agent].health
+        """Whether the agent answers anything at all within `timeout_s`, over HTTP or to a line over TCP."""
+        plan = self.plans[agent]
+        where = urlsplit(plan.url)
         try:
-            async with httpx2.AsyncClient(timeout=timeout_s, trust_env=False) as client:
-                await client.get(url)
-        except httpx2.HTTPError:
+            if where.scheme != "tcp":
+                async with httpx2.AsyncClient(timeout=timeout_s, trust_env=False) as client:
+                    await client.get(plan.url + plan.health)
+                return True
+            with anyio.fail_after(timeout_s):
+                async with await anyio.connect_tcp(str(where.hostname), where.port or 0) as stream:
+                    await stream.send(f"{plan.health}\n".encode())
+                    return bool(await stream.receive())
+        except (httpx2.HTTPError, OSError, anyio.BrokenResourceError, anyio.EndOfStream):
             return False
-        return True
 
     async def _timing(self, op: str, **request: int) -> Timing:
         answer = await ask(self._canary, {"op": op, **request})
