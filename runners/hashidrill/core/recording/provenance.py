@@ -9,6 +9,7 @@ a stranger's.
 
 from __future__ import annotations
 
+import shlex
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,10 +69,10 @@ class Lookup:
             return found
         try:
             used = self._get(name)
-        except UnknownNameError as error:
+        except UnknownNameError:
             if not about:
                 raise
-            raise UnknownNameError(f"{error}; {self._lacks(about)}") from None
+            raise UnknownNameError(f"no hypothesis {name!r} ships; {self._lacks(about)}") from None
         if about.get("shipped") is False and is_shipped(used.path) and sha256(source_of(used)) != then:
             raise UnknownNameError(
                 f"{name}: the shipped one differs from the one that the run used; {self._lacks(about)}"
@@ -119,13 +120,22 @@ class Lookup:
 
     @cached_property
     def _kept(self) -> dict[str, Any]:
-        """hypotheses.json; empty if it is missing, as in a recording that was made by hand."""
-        path = self._path / HYPOTHESES_NAME
-        try:
-            kept = safe_json.parse(path.read_bytes())
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError):
-            kept = None
-        fits = isinstance(kept, dict) and all(isinstance(kept.get(key), dict) for key in ("hypotheses", "sources"))
-        return kept if fits else {}
+        return _kept_in(self._path)
+
+
+def _kept_in(path: Path) -> dict[str, Any]:
+    """hypotheses.json; empty if it is missing, as in a recording that was made by hand."""
+    try:
+        kept = safe_json.parse((path / HYPOTHESES_NAME).read_bytes())
+    except (OSError, ValueError):
+        kept = None
+    fits = isinstance(kept, dict) and all(isinstance(kept.get(key), dict) for key in ("hypotheses", "sources"))
+    return kept if fits else {}
+
+
+def judging_again(path: Path) -> str:
+    """The command that judges a recording again. If the folder of its own hypotheses is here, it names that."""
+    resolved = [about for about in _kept_in(path).get("hypotheses", {}).values() if isinstance(about, dict)]
+    files = [Path(str(about.get("file"))) for about in resolved if about.get("shipped") is False]
+    here = [["--hypotheses", str(file.parent)] for file in files if file.is_file()]
+    return shlex.join(["hashidrill", "check", str(path), *(here[0] if here else ())])

@@ -104,7 +104,7 @@ def init(
     live.say(say, "next:")
     steps = {
         f"{at}hashidrill run": "run what is in experiments/",
-        "hashidrill show last": "the last verdict",
+        "hashidrill show last --hypotheses hypotheses": "the last verdict",
         "hashidrill new --from raft/killed-leader ours": "copy one of `hashidrill list`",
         f"hashidrill gameday run {day}": "lead a team through it",
     }

@@ -19,6 +19,7 @@ from rich.text import Text
 
 from hashidrill.core.judging.verdict import Finding, RunVerdict, Verdict
 from hashidrill.core.protocols.events import Attended, Event, Figures, Phase, Tick
+from hashidrill.core.recording.provenance import judging_again
 from hashidrill.core.util.durations import so_far
 from hashidrill.reports import compared
 from hashidrill.reports.figures import experiment_title, how_it_ended
@@ -292,7 +293,7 @@ def final_summary(console: Console, verdict: RunVerdict, recording: Recording, r
     if report_path is not None:
         say(console, f"  report     {report_path}")
     say(console, f"  recording  {recording.path}")
-    say(console, f"  judge it   hashidrill check {shlex.quote(str(recording.path))}")
+    say(console, f"  judge it   {judging_again(recording.path)}")
 
 
 def say_judgements(

@@ -217,6 +217,13 @@ class TestWhatWasResolved:
         assert "--hypotheses" in verdict.judgements[0].text
         assert "--recorded-hypotheses" in verdict.judgements[0].text
 
+    def test_the_command_that_judges_again_names_the_folder_if_it_is_here(self, project):
+        path = project.recorded().path
+        again = provenance.judging_again(path)
+        assert again == f"hashidrill check {path} --hypotheses {project.hypotheses}"
+        (project.hypotheses / "mine.py").unlink()
+        assert provenance.judging_again(path) == f"hashidrill check {path}"
+
     def test_another_version_of_hashidrill_is_named(self, project, monkeypatch):
         recording = project.recorded()
         monkeypatch.setattr(provenance, "__version__", "9.0")
