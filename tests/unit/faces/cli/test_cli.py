@@ -9,6 +9,7 @@ import math
 import os
 import re
 import sys
+from collections import Counter
 from contextvars import copy_context
 
 import pytest
@@ -381,6 +382,8 @@ def test_every_parameter_of_every_kind_has_a_sentence(hashidrill):
     own = {row["name"] for rows in told.values() for row in rows}
     own |= {f"{kind}.{row['name']}" for kind, rows in told.items() for row in rows}
     assert set(library.OWN) <= own, "nothing is explained that no kind has"
+    having = Counter(row["name"] for rows in told.values() for row in rows)
+    assert [name for name in library.OWN if "." not in name and having[name] < 2] == [], "others may mean another thing"
 
 
 @pytest.mark.parametrize("name", ["disk.latency", "consul.kv.write", "writes_recover", "noop"])
