@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hashidrill.core.errors import HashidrillError as HashidrillError
     from hashidrill.core.errors import HypothesisInvalidError as HypothesisInvalidError
     from hashidrill.core.experiment.strict import Strict as Strict
+    from hashidrill.core.faults import significance as significance
     from hashidrill.core.faults.base import BaseFault as BaseFault
     from hashidrill.core.faults.base import NoParams as NoParams
     from hashidrill.core.faults.disk import acts_on as acts_on
@@ -25,11 +26,16 @@ if TYPE_CHECKING:
     from hashidrill.core.hypothesis import hypothesis as hypothesis
     from hashidrill.core.hypothesis import require as require
     from hashidrill.core.judging import measure as measure
+    from hashidrill.core.loads.answer import read_error as read_error
     from hashidrill.core.loads.base import BaseLoad as BaseLoad
     from hashidrill.core.loads.http_client import HttpClient as HttpClient
     from hashidrill.core.loads.schedule import OpenLoop as OpenLoop
     from hashidrill.core.loads.schedule import Reply as Reply
     from hashidrill.core.probes.base import BaseProbe as BaseProbe
+    from hashidrill.core.protocols import capabilities as capabilities
+    from hashidrill.core.protocols import claims as claims
+    from hashidrill.core.protocols import packets as packets
+    from hashidrill.core.protocols import rights as rights
     from hashidrill.core.protocols.abc import Claim as Claim
     from hashidrill.core.protocols.abc import Evidence as Evidence
     from hashidrill.core.protocols.abc import Fault as Fault
@@ -59,6 +65,7 @@ if TYPE_CHECKING:
     from hashidrill.core.units import Percent as Percent
     from hashidrill.core.units import Rate as Rate
     from hashidrill.core.units import Size as Size
+    from hashidrill.core.util.wait import wait_until as wait_until
 
 __version__ = "0.1.0"
 
@@ -68,6 +75,7 @@ _NAMES = {
     "hashidrill.core.faults.base": "BaseFault NoParams",
     "hashidrill.core.faults.disk": "acts_on",
     "hashidrill.core.hypothesis": "Broken Held comparison hypothesis require",
+    "hashidrill.core.loads.answer": "read_error",
     "hashidrill.core.loads.base": "BaseLoad",
     "hashidrill.core.loads.http_client": "HttpClient",
     "hashidrill.core.loads.schedule": "OpenLoop Reply",
@@ -77,15 +85,25 @@ _NAMES = {
     "hashidrill.core.protocols.service": "AgentPlace AgentPlan BaseService Wanted",
     "hashidrill.core.recording.reader": "FaultWindow Operations Recording Series",
     "hashidrill.core.units": "Bandwidth Duration Level Percent Rate Size",
+    "hashidrill.core.util.wait": "wait_until",
 }
 """The names of this page, by module."""
 _PLACES = {name: module for module, names in _NAMES.items() for name in names.split()}
-__all__ = ["measure", *_PLACES]  # noqa: PLE0604 - they are all text
+_MODULES = {
+    "capabilities": "hashidrill.core.protocols",
+    "claims": "hashidrill.core.protocols",
+    "measure": "hashidrill.core.judging",
+    "packets": "hashidrill.core.protocols",
+    "rights": "hashidrill.core.protocols",
+    "significance": "hashidrill.core.faults",
+}
+"""Modules that are public as a whole, and where each one is."""
+__all__ = [*_MODULES, *_PLACES]  # noqa: PLE0604 - they are all text
 
 
 def __getattr__(name: str) -> Any:
-    if name == "measure":
-        return importlib.import_module("hashidrill.core.judging.measure")
+    if name in _MODULES:
+        return importlib.import_module(f"{_MODULES[name]}.{name}")
     if name in _PLACES:
         return getattr(importlib.import_module(_PLACES[name]), name)
     raise AttributeError(f"hashidrill has no {name}; public are: {', '.join(__all__)}")

@@ -24,9 +24,9 @@ from hashidrill import (
     Reply,
     Sample,
     Strict,
+    read_error,
+    wait_until,
 )
-from hashidrill.core.loads.answer import read_error
-from hashidrill.core.util.wait import wait_until
 
 PORT = 8080
 PYTHON = "/usr/bin/python3"

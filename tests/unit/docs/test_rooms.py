@@ -6,6 +6,7 @@ That imports go down the map is a contract of import-linter (`pyproject.toml`), 
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import sys
 import tomllib
@@ -127,9 +128,26 @@ def test_what_the_public_page_names_is_there():
     import hashidrill.testing
 
     for page in (hashidrill, hashidrill.testing):
-        assert [name for name in page.__all__ if not callable(getattr(page, name)) and name != "measure"] == []
-    with pytest.raises(AttributeError, match="hashidrill has no disk; public are: measure"):
+        things = {name: getattr(page, name) for name in page.__all__}
+        assert [name for name, thing in things.items() if not callable(thing) and not inspect.ismodule(thing)] == []
+    with pytest.raises(AttributeError, match=r"hashidrill has no disk; public are: .*measure"):
         _ = hashidrill.disk
+
+
+def private_imports(source: str) -> set[str]:
+    """What an example imports of hashidrill that may move."""
+    imports = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)]
+    return {str(node.module) for node in imports if str(node.module).startswith("hashidrill.")} - {"hashidrill.testing"}
+
+
+def test_the_examples_for_other_packages_import_what_is_public_alone():
+    product = (ROOT / "tests/support/noop_service/hashidrill_noop.py").read_text()
+    blocks = re.findall(r"```python runnable\n(.*?)```", (ROOT / "playbooks/extend.md").read_text(), re.DOTALL)
+    assert len(blocks) >= 5
+    assert set[str]().union(*map(private_imports, [product, *blocks])) == set()
+    assert private_imports("from hashidrill.core.util.wait import wait_until") == {
+        "hashidrill.core.util.wait"
+    }  # planted
 
 
 # sizes
