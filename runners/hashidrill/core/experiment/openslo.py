@@ -22,11 +22,19 @@ def with_slos(document: Document, read_text: Callable[[Path], str]) -> Document:
 
     Raises ExperimentError for a file that is missing or holds another number of SLOs, and what `read_text` raises.
     """
-    probes = document.data.get("probes") if isinstance(document.data, dict) else None
-    for name, probe in probes.items() if isinstance(probes, dict) else ():
-        if isinstance(probe, dict) and probe.get("kind") == KIND and isinstance(probe.get(KIND), str):
-            document = _with_slo(document, ("probes", name, KIND), probe[KIND], read_text)
+    for loc, written in slo_files(document):
+        document = _with_slo(document, loc, written, read_text)
     return document
+
+
+def slo_files(document: Document) -> list[tuple[Loc, str]]:
+    """The place and the text of each `slo: FILE` in an experiment."""
+    probes = document.data.get("probes") if isinstance(document.data, dict) else None
+    return [
+        (("probes", name, KIND), probe[KIND])
+        for name, probe in (probes.items() if isinstance(probes, dict) else ())
+        if isinstance(probe, dict) and probe.get("kind") == KIND and isinstance(probe.get(KIND), str)
+    ]
 
 
 def _with_slo(document: Document, loc: Loc, written: str, read_text: Callable[[Path], str]) -> Document:

@@ -27,6 +27,7 @@ from hashidrill.core.experiment.library import (
     read_experiment,
 )
 from hashidrill.core.experiment.model import NAME_PATTERN
+from hashidrill.core.experiment.openslo import slo_files
 from hashidrill.core.experiment.schema import SCHEMA_TITLE
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.util.folders import PLAYBOOKS, both, find_playbook, shipped
@@ -215,21 +216,26 @@ def _texts(kind: str, path: Path, name: str, copied: str | None) -> dict[Path, s
         file = find_playbook(copied, SUFFIXES)
         text = _changed(read_document(file), {("metadata", "name"): name})
         return {path: text.replace(f"{PLAYBOOKS}/{file.name}", str(path))}
-    return {path: _copied_experiment(find_experiment(copied), path, name)}
+    return _copied_experiment(find_experiment(copied), path, name)
 
 
-def _copied_experiment(source: Path, path: Path, name: str) -> str:
-    """The experiment's text under another name. The path in `extends` is adapted to the new place, or the base is
-    merged in if no path leads there.
+def _copied_experiment(source: Path, path: Path, name: str) -> dict[Path, str]:
+    """The experiment under another name, with the files of OpenSLO that its probes name. The path in `extends` is
+    adapted to the new place, or the base and these files are merged in if no path leads to the base.
     """
     document = read_document(source)
     changes: dict[Loc, str] = {("metadata", "name"): name}
     if (extends := document.data.get("extends") if isinstance(document.data, dict) else None) is not None:
         if (moved := _moved(base_at(source.parent / extends), path)) is None:
             _, _, whole = complete(read_experiment(source)).partition("\n")  # the first line is the path of the source
-            return _schema_line(path) + re.sub(r"^(  name: ).*$", rf"\g<1>{name}", whole, count=1, flags=re.MULTILINE)
+            renamed = re.sub(r"^(  name: ).*$", rf"\g<1>{name}", whole, count=1, flags=re.MULTILINE)
+            return {path: _schema_line(path) + renamed}
         changes[("extends",)] = moved
-    return _schema_line(path) + _SCHEMA_LINE.sub("", _changed(document, changes))
+    beside = {}
+    for loc, written in slo_files(document):
+        changes[loc] = f"{path.stem}-{Path(written).name}"
+        beside[path.with_name(changes[loc])] = (source.parent / written).read_text()
+    return {path: _schema_line(path) + _SCHEMA_LINE.sub("", _changed(document, changes)), **beside}
 
 
 def _moved(base: Path, path: Path) -> str | None:

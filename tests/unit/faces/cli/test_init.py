@@ -147,6 +147,14 @@ def test_a_copy_of_any_shipped_experiment_is_the_same_experiment(own, place):
         (own / place).unlink()
 
 
+def test_a_copy_has_its_own_files_of_openslo(own):
+    said("new", "--from", "alerts/slo-slow-follower", "ours")
+    assert "slo: ours-slo-commits.yml" in (own / "experiments/ours.yaml").read_text()
+    shipped = next(iter(EXPERIMENTS.rglob("slo-commits.yml")))
+    assert (own / "experiments/ours-slo-commits.yml").read_text() == shipped.read_text()
+    said("validate", "experiments/ours.yaml")
+
+
 def test_a_copy_keeps_comments_and_what_it_extends(own):
     said("new", "--from", "incidents/roblox-2021", "ours")
     text = (own / "experiments/ours.yaml").read_text()

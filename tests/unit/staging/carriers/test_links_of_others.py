@@ -132,6 +132,12 @@ def test_a_note_is_written_below_no_link_of_others(theirs, tmp_path):
     assert [*(tmp_path / "roots").iterdir()] == []
 
 
+def has_command(pid):
+    """Waits for its command line: just after exec there is none yet."""
+    while not System().command(pid):
+        time.sleep(0.001)
+
+
 class Started:
     """A process of ours whose output goes into a log, as `restart.remembered` has it."""
 
@@ -139,6 +145,7 @@ class Started:
         with log.open("ab") as out:
             self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
         self.system = System()
+        has_command(self.process.pid)
         self.memo = restart.remembered(self.system, self.system.reference(self.process.pid), units)
         self.process.kill()
         self.process.wait()
@@ -164,6 +171,14 @@ def started(log, tmp_path, number):
     """It lives until it is killed, however late that is seen, and at most a minute."""
     words = f"echo said; n=0; while [ $n -lt {600 + number} ]; do sleep 0.1; n=$((n+1)); done"
     return Started(log, ["sh", "-c", words], tmp_path / "none")
+
+
+@pytest.mark.lie
+def test_a_process_without_a_command_line_cannot_be_restarted(tmp_path, monkeypatch):
+    """Every kernel thread has the same one: the revert found the agent running, and sent them its signals."""
+    monkeypatch.setattr(System, "command", lambda _self, _pid: [])  # as just after exec
+    with pytest.raises(RefusedError, match=f"process {os.getpid()} has no command line"):
+        restart.remembered(System(), System().reference(os.getpid()), tmp_path / "none")
 
 
 def test_the_log_of_a_process_that_comes_back_is_the_one_that_it_had(tmp_path, theirs):
@@ -204,6 +219,7 @@ def test_a_file_that_a_process_only_reads_is_not_its_log(tmp_path, victim):
     with victim.open() as out:
         process = subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL, stdout=out, stderr=out)
     try:
+        has_command(process.pid)
         memo = restart.remembered(System(), System().reference(process.pid), tmp_path / "none")
     finally:
         process.kill()

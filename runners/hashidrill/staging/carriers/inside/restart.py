@@ -51,8 +51,10 @@ def remembered(system: System, reference: str, units: Path = _SYSTEMD) -> dict[s
                 " again from here",
             )
         status = (home / "status").read_text()
+        if not (command := system.command(pid)):  # all kernel threads have this one, and would be taken for it
+            raise RefusedError("cannot-restart", f"process {pid} has no command line: it is starting, or has ended")
         return {
-            "argv": system.command(pid),
+            "argv": command,
             "cwd": _link(home / "cwd"),
             "exe": _link(home / "exe").replace(" (deleted)", ""),
             "environment": (home / "environ").read_bytes().decode(errors="surrogateescape").split("\0")[:-1],
