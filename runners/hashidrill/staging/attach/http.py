@@ -7,7 +7,7 @@ code that calls `http://ADDRESS:PORT` of an agent: the request goes to that agen
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -19,6 +19,7 @@ from hashidrill.staging.attach.login import Login
 
 _CONNECT_WITHIN_S = 5.0
 _LONGEST_S = 600.0
+_SERVER_ERROR = 500
 
 
 class UnansweredError(FaultError):
@@ -85,6 +86,41 @@ class Wire:
             text, certificate = why(error)
             raise UnansweredError(f"{base}: {method} {path}: {text}", certificate=certificate) from None
         return ApiAnswer(answer.status_code, answer.content, {k.lower(): v for k, v in answer.headers.items()})
+
+
+class InTurn:
+    """Requests to a product by several agents of it: after no answer, or a server error, the next request goes to the
+    next agent. A caller that repeats its request so outlives an agent that a fault silences.
+    """
+
+    def __init__(self, wire: Wire, urls: Iterable[str]) -> None:
+        """The login's address comes first."""
+        self._wire = wire
+        self._urls = list(dict.fromkeys([wire.login.address, *urls]))
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        timeout_s: float = 5.0,
+    ) -> ApiAnswer:
+        """Sends one request, as `Wire.request`."""
+        url = self._urls[0]
+        try:
+            answer = await self._wire.request(method, path, url=url, params=params, body=body, timeout_s=timeout_s)
+        except UnansweredError:
+            self._leave(url)
+            raise
+        if answer.status >= _SERVER_ERROR:
+            self._leave(url)
+        return answer
+
+    def _leave(self, url: str) -> None:
+        if self._urls[0] == url:  # no other request has left it meanwhile
+            self._urls.append(self._urls.pop(0))
 
 
 def extensions(login: Login) -> dict[str, Any]:

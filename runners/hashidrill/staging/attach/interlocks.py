@@ -31,6 +31,7 @@ from hashidrill.core.recording.journal import UNSIGNED, LineKey
 from hashidrill.core.recording.signed_runs import AUDIT_NAME
 from hashidrill.core.util.redaction import Redactor
 from hashidrill.core.util.wait import all_at_once, beside
+from hashidrill.staging.attach.http import InTurn
 from hashidrill.staging.attach.plan import digest_of, sets_back
 from hashidrill.staging.attach.product import attachables
 from hashidrill.staging.interlocks import anchor, lock
@@ -86,7 +87,7 @@ def open_interlocks(target: AttachTarget, estate: Estate, wires: Mapping[str, Wi
     return Interlocks(
         Guard(
             settings_of(target.interlocks, target.path),
-            dict(wires),
+            {**wires, **_by_each_server(estate, wires)},
             lacking=lacking,
             down=partial(servers_down, estate, wires),
             now=lambda: dt.datetime.now(dt.UTC),
@@ -95,6 +96,13 @@ def open_interlocks(target: AttachTarget, estate: Estate, wires: Mapping[str, Wi
             post=post,
         )
     )
+
+
+def _by_each_server(estate: Estate, wires: Mapping[str, Wire]) -> dict[str, InTurn]:
+    """Consul by each of its servers: a fault that silences one of them costs the run neither its lock nor its stop."""
+    if CONSUL not in wires:
+        return {}
+    return {CONSUL: InTurn(wires[CONSUL], [one.urls[CONSUL] for one in estate.having(CONSUL, "server")])}
 
 
 def subject_of(plan: Plan) -> Subject:

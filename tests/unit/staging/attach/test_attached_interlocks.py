@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import anyio
+import httpx2
 import pytest
 
 from attached_estates import FakeEstate, attach_file
@@ -14,10 +15,12 @@ from hashidrill.core.protocols.abc import ApiAnswer, SetsBack
 from hashidrill.core.protocols.rights import Right
 from hashidrill.staging.attach import interlocks
 from hashidrill.staging.attach.discovery import Estate, FoundHost, with_links
+from hashidrill.staging.attach.http import Wire
 from hashidrill.staging.attach.interlocks import names_of, open_interlocks, servers_down, subject_of, window_of
 from hashidrill.staging.attach.links import Link
 from hashidrill.staging.attach.plan import Action, Plan, digest_of
 from hashidrill.staging.attach.target import read_target
+from hashidrill.staging.interlocks.kv import Kv, SilentError
 from hashidrill.staging.interlocks.production import DenyList, Named
 from hashidrill.staging.interlocks.settings import settings_of
 
@@ -250,6 +253,33 @@ def test_settings_that_cannot_be_are_refused_before_anybody_is_asked(tmp_path):
 def test_without_consul_there_are_no_interlocks_and_no_run(tmp_path, target):
     with pytest.raises(InterlockError, match="kept in Consul"):
         open_interlocks(replace(target, logins={}), ESTATE, {})
+
+
+@pytest.mark.parametrize("silent", ["no answer", "no leader"])
+def test_a_server_that_a_fault_silences_is_left_for_the_next_one(target, silent):
+    """Interlocks asked one server for ever: a run lost its lock after 30 s, as its own fault had hit that one."""
+    asked = []
+
+    def answer(request):
+        asked.append(request.url.host)
+        if request.url.host == "10.73.0.13":
+            return httpx2.Response(200, json=[{"Value": None, "ModifyIndex": 7}])
+        if silent == "no answer":
+            raise httpx2.ReadTimeout("", request=request)
+        return httpx2.Response(500, text="No cluster leader")
+
+    wire = Wire(target.logins["consul"], transport=httpx2.MockTransport(answer))
+    kv = Kv(open_interlocks(target, ESTATE, {"consul": wire})._guard.consul)
+
+    async def main():
+        async with wire:
+            for _ in range(2):
+                with pytest.raises(SilentError):
+                    await kv.get("stop")
+            return [(await kv.get("stop")).modified for _ in range(2)]
+
+    assert anyio.run(main) == [7, 7]
+    assert asked == ["10.73.0.11", "10.73.0.12", "10.73.0.13", "10.73.0.13"]
 
 
 def test_who_runs_it_is_said_as_a_person_at_a_machine():
