@@ -164,7 +164,7 @@ def test_a_run_with_slow_links_says_which_toxiproxy_it_used(links):
 def test_a_run_has_the_environment_of_the_session_and_is_made_once(tmp_path, monkeypatch):
     """Tests of the plugin move HOME, and with it the cache of binaries: a run that began then built Consul again."""
     made = []
-    monkeypatch.setattr("library_runs.Drill", lambda name, _runs, *, env, cwd: made.append((name, env.get("HOME"))))
+    monkeypatch.setattr("library_runs.Drill", lambda name, _runs, *, env, **_: made.append((name, env.get("HOME"))))
     monkeypatch.setattr("library_runs.run_demo", lambda folder, env: made.append((folder.name, env.get("HOME"))))
     home = os.environ.get("HOME")
     runs = LibraryRuns(tmp_path)

@@ -190,7 +190,7 @@ def test_nobody_at_the_socket_is_said_as_such(tmp_path):
 
 async def test_a_tap_refuses_what_it_cannot_do_and_goes_on(tmp_path):
     async with tapped(tmp_path) as (_, tap):
-        with pytest.raises(FaultError, match="refused cannot be given by chance"):
+        with pytest.raises(FaultError, match="refused cannot be probabilistic"):
             await tap.fail("x", "refused", 1.0, 0)
         reader, writer = await asyncio.open_unix_connection(str(tmp_path / "tap-careful"))
         writer.write(b"no JSON\n[]\n")

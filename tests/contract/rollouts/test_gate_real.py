@@ -77,7 +77,7 @@ class TestGit:
             ("none..main", ["consul.d"], "git: there is no revision none$"),
             ("main~1..main", ["elsewhere"], "elsewhere"),
             ("main~1..main", [], "--git needs --path"),
-            ("--output=x..main", ["consul.d"], "is no revision"),
+            ("--output=x..main", ["consul.d"], "a revision cannot begin with a dash"),
         ],
     )
     def test_what_git_cannot_give_is_one_message(self, repository, tmp_path, revisions, paths, said):
