@@ -13,6 +13,8 @@ from urllib.parse import parse_qs, urlsplit
 import wsproto
 from wsproto import events
 
+from scripted_server import serving
+
 PROTOCOL = "v4.channel.k8s.io"
 
 
@@ -27,29 +29,8 @@ class FakeForwards:
 
     @asynccontextmanager
     async def running(self):
-        tasks = set()
-
-        async def serve(reader, writer):
-            tasks.add(asyncio.current_task())
-            self._writers.add(writer)
-            try:
-                await self._serve(reader, writer)
-            except (OSError, asyncio.CancelledError):
-                pass  # a client went away, or the server does
-            finally:
-                self._writers.discard(writer)
-                writer.close()
-                tasks.discard(asyncio.current_task())
-
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        try:
+        async with serving(self._serve) as self.url:
             yield self
-        finally:
-            server.close()
-            for task in [*tasks]:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
     def break_all(self):
         """As an API server that ends: every connection is reset."""
@@ -57,6 +38,13 @@ class FakeForwards:
             writer.transport.abort()
 
     async def _serve(self, reader, writer):
+        self._writers.add(writer)
+        try:
+            await self._forward(reader, writer)
+        finally:
+            self._writers.discard(writer)
+
+    async def _forward(self, reader, writer):
         if self.dead:
             return
         socket = wsproto.WSConnection(wsproto.ConnectionType.SERVER)

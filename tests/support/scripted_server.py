@@ -16,6 +16,31 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 _BODIES = {"GET": b'[{"Key":"hashidrill/retry","Value":"eA==","Flags":0}]', "PUT": b"true", "POST": b'{"ID":"x"}'}
 
 
+@asynccontextmanager
+async def serving(serve):
+    """A server on a free port of the loopback, by its URL: `serve(reader, writer)` has each connection."""
+    tasks = set()
+
+    async def served(reader, writer):
+        tasks.add(asyncio.current_task())
+        try:
+            await serve(reader, writer)
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # the client went away, or the server does
+        finally:
+            writer.close()
+            tasks.discard(asyncio.current_task())
+
+    server = await asyncio.start_server(served, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        for task in list(tasks):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 @dataclass
 class ScriptedServer:
     """`fault` is given to the first `times` requests; the others are answered.
@@ -41,27 +66,8 @@ class ScriptedServer:
 
     @asynccontextmanager
     async def running(self):
-        tasks = set()
-
-        async def serve(reader, writer):
-            tasks.add(asyncio.current_task())
-            try:
-                await self._serve(reader, writer)
-            except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-                pass  # the client went away, or the server does
-            finally:
-                writer.close()
-                tasks.discard(asyncio.current_task())
-
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        try:
+        async with serving(self._serve) as self.url:
             yield self
-        finally:
-            server.close()
-            for task in list(tasks):
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _serve(self, reader, writer):
         if self.fault == "reset-before" and len(self.seen) < self.times:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hashidrill.core.protocols.rights import Right
-from hashidrill.core.util import safe_json
 
 SERVICE = "kubernetes"
 _NAME = "hashidrill"
@@ -133,7 +131,8 @@ def _written(*manifests: Mapping[str, Any]) -> str:
     yaml, out = YAML(typ="rt"), io.StringIO()
     yaml.default_flow_style = False
     yaml.representer.add_representer(str, _text)
-    yaml.dump_all([safe_json.parse(json.dumps(one)) for one in manifests], out)
+    yaml.representer.ignore_aliases = lambda _: True
+    yaml.dump_all(manifests, out)
     return out.getvalue()
 
 

@@ -53,7 +53,7 @@ class Action:
     |---|---|
     | session | a session was made, with a TTL of `ttl_s` seconds |
     | claim | the lock was acquired |
-    | refused | a claim was answered: somebody else holds the lock, or its lock-delay is not over |
+    | refused | a claim was answered: another session holds the lock, or its lock-delay is not over |
     | renew | the session's TTL starts again |
     | release | the lock was given back |
     | fence | the key was read: `lock_index` is its LockIndex, `session` who held it (empty: nobody) |
