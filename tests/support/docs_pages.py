@@ -163,7 +163,7 @@ def there(name: str, made: set[str]) -> bool:
     """Whether what a command names exists, or was made by a command before it."""
     if name in made or name == "last" or _PLACEHOLDER.fullmatch(name):
         return True
-    kinds = {**registry.faults(), **registry.loads(), **hypothesis.all_hypotheses()}
+    kinds = {**registry.faults(), **registry.loads(), **hypothesis.all_hypotheses(), **hypothesis.all_comparisons()}
     if name in kinds or name in registry.probe_kinds() or list(ROOT.glob(name)):
         return True
     try:

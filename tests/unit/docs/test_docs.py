@@ -14,7 +14,7 @@ import pytest
 from hashidrill.core import hypothesis
 from hashidrill.core.engine.run import EXIT_CODES
 from hashidrill.core.experiment.conditions import LOAD_STATISTICS, probe_signals
-from hashidrill.core.experiment.library import read_document
+from hashidrill.core.experiment.library import find_experiment, read_document
 from hashidrill.core.experiment.loader import load_experiment
 from hashidrill.core.experiment.pydantic_messages import is_kind
 from hashidrill.core.experiment.selectors import forms
@@ -37,11 +37,14 @@ from docs_pages import (
     ROOT,
     Page,
     code_troubles,
+    command_trouble,
     command_troubles,
     commands,
     dead_links,
+    known_experiments,
     page,
     rows,
+    there,
     unknown_names,
     words_of,
 )
@@ -126,6 +129,34 @@ def event_troubles(each: Page) -> list[str]:
     return troubles
 
 
+INCIDENTS = ("roblox-2021", "tfs-2013", "juju-2021", "uber-m3-2019", "line-lbaas-2021")
+
+
+def incident_troubles(each: Page) -> list[str]:
+    """Each row names what exists; each experiment that cites an incident is in its table; what is missing has a why."""
+    cited = {name: find_experiment(name).read_text() for name in sorted(known_experiments())}
+    troubles = []
+    for key in INCIDENTS:
+        shown = rows(each.section(key))
+        troubles += [] if shown else [f"{each.path}: {key} has no row"]
+        for said, here in shown:
+            names = CODE.findall(here)
+            found = [
+                command_trouble(name, complete=False, made=set())
+                if name.startswith("hashidrill ")
+                else ("" if there(name, set()) else f"there is no {name}")
+                for name in names
+            ]
+            found += [] if names or "](" in here else ["nothing is named"]
+            troubles += [f"{each.path}: {key}: {said}: {why}" for why in found if why]
+        named = {name for row in shown for name in CODE.findall(row[1])}
+        unnamed = [name for name, text in cited.items() if key in text and name not in named]
+        troubles += [f"{each.path}: {key}: {name} cites it and is in no row" for name in unnamed]
+    missing = rows(each.section("Not built"))
+    troubles += [f"{each.path}: {row[0]} is no incident" for row in missing if row[0] not in INCIDENTS]
+    return troubles + [f"{each.path}: {row[1]}: no reason" for row in missing if len(row[2]) < 10]
+
+
 CHECKS: dict[str, tuple[Callable[[Page], list[str]], tuple[str, ...]]] = {
     "commands": (command_troubles, PAGES),
     "names": (unknown_names, PAGES),
@@ -136,6 +167,7 @@ CHECKS: dict[str, tuple[Callable[[Page], list[str]], tuple[str, ...]]] = {
     "dependencies": (dependency_troubles, ("playbooks/decisions.md",)),
     "exit codes": (exit_code_troubles, ("README.md",)),
     "events": (event_troubles, ("playbooks/reference-events.md",)),
+    "incidents": (incident_troubles, ("playbooks/incidents.md",)),
 }
 
 
@@ -217,6 +249,13 @@ LIES = [
     ("events", "playbooks/reference-events.md", "| `leaders` | operator |", "| `leaders` | trainee |", "`tick` has"),
     ("events", "playbooks/reference-events.md", "| `verdict` | trainee |", "| `result` | trainee |", "`judged` has"),
     ("events", "playbooks/reference-events.md", "`unfit`, ", "", "the outcomes are"),
+    ("incidents", "playbooks/incidents.md", "`nomad/cold-start`", "`nomad/cold-begin`", "no nomad/cold-begin"),
+    ("incidents", "playbooks/incidents.md", "`network.slicer`", "`network.dicer`", "no network.dicer"),
+    ("incidents", "playbooks/incidents.md", "`load_is_shed`", "`load_is_sold`", "no load_is_sold"),
+    ("incidents", "playbooks/incidents.md", "`hashidrill bisect`", "`hashidrill dissect`", "no command 'dissect'"),
+    ("incidents", "playbooks/incidents.md", "`state/obsolete-kv`, ", "", "state/obsolete-kv cites it and is in no row"),
+    ("incidents", "playbooks/incidents.md", "`renewals_before_claims` |", " |", "nothing is named"),
+    ("incidents", "playbooks/incidents.md", "| roblox-2021 |", "| roblox-2012 |", "roblox-2012 is no incident"),
 ]
 
 
