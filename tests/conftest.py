@@ -3,8 +3,6 @@
 YAML under tests/ is data: `pytest tests` must not take a planted experiment for one to run.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import inspect

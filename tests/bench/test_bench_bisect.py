@@ -1,7 +1,5 @@
 """Ten bisections of 64 commits of the ingest service, each with another culprit. About 5 minutes each, on 2 cores."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

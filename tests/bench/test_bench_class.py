@@ -7,8 +7,6 @@ hashidrill.gamedays.training.classroom come from there. A class: HASHIDRILL_CLAS
 plays each to its end, and the score cards say whether the pager was late and whether the game counts.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

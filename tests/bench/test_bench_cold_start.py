@@ -7,8 +7,6 @@ their parts and simulated (cold_start_model). A node of the model starts as many
 does, since all of it is what our three nodes have. Figures are printed, not judged by the clock.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

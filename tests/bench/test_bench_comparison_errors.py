@@ -9,8 +9,6 @@ leader that suits it less, which makes all its times half as long again: nothing
 tails of a Student's t with 3 degrees of freedom. The margin is 20 %, that of a p50.
 """
 
-from __future__ import annotations
-
 import math
 import os
 

@@ -3,8 +3,6 @@
 They are printed, not judged by the clock; what is asserted is only that they were measured.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 import sys

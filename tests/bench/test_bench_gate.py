@@ -13,8 +13,6 @@ that calibrate and 8 that compare. HASHIDRILL_BENCH_RUNS says where the runs are
 again, so it can be interrupted.
 """
 
-from __future__ import annotations
-
 import os
 import random
 from pathlib import Path

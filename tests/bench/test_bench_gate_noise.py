@@ -8,8 +8,6 @@ of five of which other work hit one side alone, unnoticed, and made all times th
 of a Student's t with 3 degrees of freedom. `far` is what raft_multiplier 10 did to it in the place of 1 (busy machine).
 """
 
-from __future__ import annotations
-
 import math
 import os
 from pathlib import Path

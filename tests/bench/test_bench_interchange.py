@@ -9,8 +9,6 @@ pods are not those of Consul or Vault, so each file is read again with --on and 
 for it changes neither the experiment nor what is said to be lost, and no key above it is said to be lost either.
 """
 
-from __future__ import annotations
-
 import copy
 import io
 import os

@@ -6,8 +6,6 @@ The servers are another process, on the loopback: its time is not counted. Of a 
 comes the cost of the event loop itself.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import multiprocessing

@@ -6,8 +6,6 @@ As root and as an ordinary user, ROUNDS times; the first PAIRS times in turn wit
 what processes share is divided among them. It is read once all three products were used; by hand, once they are ready.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

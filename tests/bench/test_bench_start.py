@@ -12,8 +12,6 @@ whose order alternates (A B B A); wall time, CPU time, and where the time goes b
 left out of the sum: it is Consul's election, whose timeout Consul draws by lot.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

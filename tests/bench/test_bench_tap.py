@@ -7,8 +7,6 @@ and the upstream share the machine with what is measured, so both are thin: "lat
 generator sent a request, which is in the latency, and "direct" what is left without anything in between.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

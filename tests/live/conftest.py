@@ -1,7 +1,5 @@
 """Everything in this folder runs real datacenters: it is marked so, and set up for it."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Under root, the agents of a run are an ordinary user's processes with an ordinary user's files."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Alerts on a real datacenter with a real Prometheus: experiments pass, and a rule that sleeps is found."""
 
-from __future__ import annotations
-
 import re
 import shlex
 

@@ -3,8 +3,6 @@
 What is seen of it afterwards is asked by another client than ours, as its operators would.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -4,8 +4,6 @@ The datacenter is a real Consul of somebody else, with TLS, client certificates,
 operators alone may do, to arm and to stop, is done with a file that has their token, as the page says.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """What the audit says of Consul, shown on the real binary: agents on the loopback, each claim beside its opposite."""
 
-from __future__ import annotations
-
 import http.client
 import subprocess
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

@@ -3,8 +3,6 @@
 What Envoy then does is Envoy's, and is taken from its documentation: see `source` of those rules.
 """
 
-from __future__ import annotations
-
 import httpx2
 import pytest
 

@@ -3,8 +3,6 @@ each claim beside its opposite. Where a claim is on a default that takes hours, 
 the behaviour is shown with smaller figures.
 """
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest

@@ -1,7 +1,5 @@
 """What the audit says of Nomad's agents, shown on Nomad 1.10.5 on the loopback, each claim beside its opposite."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

@@ -2,8 +2,6 @@
 its opposite. Where a claim is on how long a pause is, the pause is recorded instead of waited for.
 """
 
-from __future__ import annotations
-
 import logging
 from concurrent import futures
 

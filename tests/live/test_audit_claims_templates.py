@@ -1,7 +1,5 @@
 """What the audit says of consul-template, shown on consul-template 0.41.0 against scripted Consuls and Vaults."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

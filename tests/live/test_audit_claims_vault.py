@@ -1,7 +1,5 @@
 """What the audit says of Vault and its agent, shown on Vault 1.21.0, each claim beside its opposite."""
 
-from __future__ import annotations
-
 import json
 
 import httpx2

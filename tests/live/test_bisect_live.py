@@ -1,7 +1,5 @@
 """`hashidrill bisect`, as a person types it, on real runs."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """`hashidrill capacity`, as a person types it, on the smallest of datacenters."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

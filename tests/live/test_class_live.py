@@ -1,7 +1,5 @@
 """A seat of a class on a real cluster: over SSH into the game, back after a lost connection, on the trainer's page."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

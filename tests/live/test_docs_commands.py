@@ -1,7 +1,5 @@
 """The commands that the README shows are really run, as a stranger would type them."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -5,8 +5,6 @@ in that Consul, and of the files of its agents, is afterwards as it was, but for
 the run nor that of its operators is in any artefact, process, key or log.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -3,8 +3,6 @@
 What their own operators list afterwards is as it was. No token is in any artefact, process, job, key or log.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

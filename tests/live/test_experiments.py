@@ -1,7 +1,5 @@
 """Every experiment of the library is run, as a user runs it, and passes: some each time, the others nightly."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

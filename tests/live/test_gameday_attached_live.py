@@ -1,7 +1,5 @@
 """A game day against a datacenter of somebody else: a real Consul with TLS, ACLs and gossip encryption."""
 
-from __future__ import annotations
-
 import json
 import signal
 import time

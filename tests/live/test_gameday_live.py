@@ -3,8 +3,6 @@
 Takes a minute and a half.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -3,8 +3,6 @@
 What is left in that Consul is asked by its own operator, with another client than ours.
 """
 
-from __future__ import annotations
-
 import base64
 import datetime as dt
 import json

@@ -1,7 +1,5 @@
 """Ctrl-C, SIGTERM and a closed terminal: what is in force is reverted and proven gone, and the exit code is 130."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -4,8 +4,6 @@ HASHIDRILL_KILLS says how often each is killed, HASHIDRILL_KILL_SEED repeats a c
 minute.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """A runner that is killed with SIGKILL, at whatever moment, leaves nothing on the machine but a journal that reads."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The check that nothing is left can fail: what is planted is found, and what is not ours is not."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A real Nomad is stood up, runs work, is broken as any host is, and recovers; as root and as an ordinary user."""
 
-from __future__ import annotations
-
 import json
 import os
 

@@ -1,7 +1,5 @@
 """A service from another distribution: a product that no other folder knows is started, broken and judged."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 

@@ -3,8 +3,6 @@
 When the tests themselves run as an ordinary user, all of the other live tests show this, and these are left out.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

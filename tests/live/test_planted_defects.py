@@ -1,7 +1,5 @@
 """What is wrong with a fault, a load, an objective or a datacenter shows in the verdict and in the exit code."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -4,8 +4,6 @@ Each run is a random method. What `hashidrill validate` refuses is left out of i
 fault is proven in force and proven gone, in whatever company.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Recordings of real runs: with hypotheses of one's own, and on a disk that they fill."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

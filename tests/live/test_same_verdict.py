@@ -3,8 +3,6 @@
 `HASHIDRILL_REPEATS=3 uv run pytest -m kubernetes tests/live/test_same_verdict.py` makes each run three times.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

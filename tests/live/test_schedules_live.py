@@ -1,7 +1,5 @@
 """A periodic job on a real Nomad fires by itself, also after its leader changed, and each run is in the history."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

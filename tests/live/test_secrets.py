@@ -1,7 +1,5 @@
 """Marked secrets go in by every door there is; none is found in what a run leaves, says, or shows to other users."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json

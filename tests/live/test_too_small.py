@@ -1,7 +1,5 @@
 """A machine that is too small for an experiment says so at once."""
 
-from __future__ import annotations
-
 import pytest
 
 from drills import Drill, experiment

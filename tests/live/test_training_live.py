@@ -3,8 +3,6 @@
 Each game takes one to three minutes; the final a quarter of an hour. `-m long` plays one, with everything in it.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 import urllib.request

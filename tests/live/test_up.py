@@ -1,7 +1,5 @@
 """`lab up`, `status`, `shell`, `down`, as a person types them."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

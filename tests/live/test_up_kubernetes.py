@@ -1,7 +1,5 @@
 """`lab up --kubernetes`, as a person types it, and what a machine slows down by the Chaos Mesh that it stands up."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

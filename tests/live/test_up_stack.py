@@ -1,7 +1,5 @@
 """The full stack, `hashidrill lab up --stack`: the vendors' own commands, as a person types them, and all three UIs."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

@@ -1,7 +1,5 @@
 """Whole runs on Vault: the library's experiments pass, and no key of it is in anything that a run leaves."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading

@@ -1,7 +1,5 @@
 """A user's project in which running an experiment means copying a recording that was planted for it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

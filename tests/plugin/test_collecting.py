@@ -1,7 +1,5 @@
 """Which YAML files become tests, and what those tests are called."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

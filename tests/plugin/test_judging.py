@@ -1,7 +1,5 @@
 """What pytest says of a run: passed, failed, error, xfailed; and what JUnit keeps of it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

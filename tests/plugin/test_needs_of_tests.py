@@ -1,7 +1,5 @@
 """A whole session with our own conftest: what cannot be got fails those that need it, and in CI nothing is skipped."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """An experiment with variants in pytest: one test an expectation and variant, and one a comparison."""
 
-from __future__ import annotations
-
 import json
 import xml.etree.ElementTree as ET
 

@@ -1,7 +1,5 @@
 """The fixture `tap` in anyone's own suite: the examples of the playbook run, and see a client that does not retry."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

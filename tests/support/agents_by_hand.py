@@ -5,8 +5,6 @@ started in the same order. Prints one JSON line: seconds to ready, memory by pro
 a Nomad client that is root mounts.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

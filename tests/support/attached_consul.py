@@ -4,8 +4,6 @@ Its agents are ordinary processes on loopback addresses of their own, in no sand
 none of them. `python tests/support/attached_consul.py CONSUL FOLDER` keeps one running until it is interrupted.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json

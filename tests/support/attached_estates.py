@@ -1,7 +1,5 @@
 """A datacenter that is reached by address alone, in memory: a FakeConsul, and a few answers of Nomad and Vault."""
 
-from __future__ import annotations
-
 import json
 import ssl
 from collections.abc import Callable, Mapping

@@ -3,8 +3,6 @@
 They are ordinary processes on loopback addresses of their own, as the Consul of tests/support/attached_consul.py.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """Hosts of our own to carry faults to: a user and network namespace each, in which programs of ours are root."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """A host behind a shell, in memory: it runs our programs as the real one would, in virtual time."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import json

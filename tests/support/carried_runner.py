@@ -4,8 +4,6 @@ It applies and reverts one fault after the other, for ever, and journals as a ru
 `heal` can read.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

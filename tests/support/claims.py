@@ -1,7 +1,5 @@
 """What the tests of the audit's claims share: Consul agents on the loopback, programs, and how late the machine is."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -4,8 +4,6 @@ So nothing outlives an agent: neither its tasks nor what it mounts for them. It 
 makes have one name on a machine, and nobody removes them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

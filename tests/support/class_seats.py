@@ -1,7 +1,5 @@
 """Seats of a class over real SSH: OpenSSH's client, and a server that obeys our authorized_keys as sshd does."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

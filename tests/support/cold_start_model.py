@@ -5,8 +5,6 @@ and waits for it; the leader applies one plan after the other; each node starts 
 Not in the model: how the scheduler's work grows with the number of nodes, plans that are refused and retried, memory.
 """
 
-from __future__ import annotations
-
 import heapq
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ A matrix has a row for each case. `planted` is what is the case, `found` what wa
 Print one with `-s`: `uv run pytest tests/unit/hypotheses/test_confusion_hypotheses.py -s`.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 

@@ -4,8 +4,6 @@ A case is a function of a folder that returns a recording and the parameters. Wh
 hypothesis is there to catch, and not just any break.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from confusion import LIE, NOTHING, TRUTH

@@ -1,7 +1,5 @@
 """Truths and lies for the hypotheses of hypotheses/stack.py; importing it adds them to CASES."""
 
-from __future__ import annotations
-
 from confusion import LIE, NOTHING, TRUTH
 from confusion_cases import SERVICES_AGREE, cases, of, registered
 from hashidrill.testing.recordings import RecordingBuilder

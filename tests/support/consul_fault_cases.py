@@ -1,7 +1,5 @@
 """Cases of Consul's faults for the real datacenter, and how each is taken away behind its back."""
 
-from __future__ import annotations
-
 from fault_cases import on_products, without_rules
 from hashidrill.products.consul import api as consul_api
 from hashidrill.products.consul.faults import agent as consul_agent

@@ -1,7 +1,5 @@
 """What the scripts of Consul's faults report, got in the background: they wait for elections most of the time."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Sequence

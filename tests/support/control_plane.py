@@ -4,8 +4,6 @@ For use inside of a sandbox, whose namespaces take it all away. It listens on th
 on the address of its host, in whose network namespace it runs.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

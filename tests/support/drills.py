@@ -1,7 +1,5 @@
 """Short experiments, and the command line as a process of its own, as a user has it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -4,8 +4,6 @@
 count from the begin of the method.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

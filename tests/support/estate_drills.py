@@ -1,7 +1,5 @@
 """Whole runs against a datacenter of somebody else, and what its operators see before, during and after them."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import time

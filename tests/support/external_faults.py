@@ -1,7 +1,5 @@
 """Chaos Mesh and Litmus on a fake datacenter whose hosts are pods: cases, worlds, and how an effect is taken away."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ its own observer. `controller` plants what goes wrong with the real one. `transp
 network; `tests/contract` has it behind a real HTTP server.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import signal

@@ -3,8 +3,6 @@
 Its definition of a ChaosEngine keeps unknown fields, as the real one does. `controller` plants what goes wrong.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 from dataclasses import replace

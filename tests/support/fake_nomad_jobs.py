@@ -4,8 +4,6 @@ What a job's program would do on the host, `FakeHostOfNomad` does by what the pr
 at the first SIGUSR1, and reverts at SIGTERM or when the lease is over. `plant` has the defects that a test wants.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

@@ -3,8 +3,6 @@
 It speaks `v4.channel.k8s.io` as k8s.io/kubelet does: the port on both channels first, then data, then the end.
 """
 
-from __future__ import annotations
-
 import asyncio
 import struct
 from contextlib import asynccontextmanager

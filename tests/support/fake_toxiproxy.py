@@ -1,7 +1,5 @@
 """A toxiproxy's API in memory, and links through it: what a connection meets is what its proxies hold just then."""
 
-from __future__ import annotations
-
 import json
 import random
 from urllib.parse import unquote

@@ -8,8 +8,6 @@ A flip is a run that ended otherwise than the run before it; `seconds` is the me
 and all passed, 1 when something flipped, 2 when something failed each time, or pytest itself could not run.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics

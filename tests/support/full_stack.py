@@ -3,8 +3,6 @@
 `call(*arguments)` runs the command line and returns what subprocess.run does: `drills.hashidrill`, or an OrdinaryUser.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import secrets

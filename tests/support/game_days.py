@@ -1,7 +1,5 @@
 """Game days for tests: files, planted results of runs, a clock that moves when it is looked at, scripted leads."""
 
-from __future__ import annotations
-
 import copy
 import datetime as dt
 import json

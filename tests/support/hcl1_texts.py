@@ -1,7 +1,5 @@
 """Texts in HCL version 1 and its JSON, most of them odd and some of them wrong: what an agent takes is its to say."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 ODDITIES = {

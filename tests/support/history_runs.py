@@ -1,7 +1,5 @@
 """Runs for tests of the history: planted rows, and planted recordings."""
 
-from __future__ import annotations
-
 from hashidrill.core.judging.verdict import Verdict
 from hashidrill.core.util.folders import project
 from hashidrill.gamedays.history.model import Expected, Number, Run, Series, digest

@@ -1,7 +1,5 @@
 """An HTTP server on the loopback that answers what a script says."""
 
-from __future__ import annotations
-
 import threading
 import time
 from dataclasses import dataclass, field

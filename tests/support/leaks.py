@@ -4,8 +4,6 @@ Other people may use hashidrill on this machine at the same time, so what is loo
 that is started below inherits HASHIDRILL_WORK, which names a directory that nobody else has.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

@@ -4,8 +4,6 @@ Litmus's runner is in no module, and its experiments need pods that run. This on
 what they do, in their order, and to the agent what can be done here: it stops its process, or replaces its pod.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 

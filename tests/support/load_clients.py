@@ -1,7 +1,5 @@
 """An HTTP client of loads that answers from memory, and what a load does in some seconds of virtual time."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

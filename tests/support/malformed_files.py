@@ -1,7 +1,5 @@
 """Files that may be no experiment, by number: the same number is always the same file."""
 
-from __future__ import annotations
-
 import json
 import random
 

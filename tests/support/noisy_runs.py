@@ -1,7 +1,5 @@
 """Runs that cost nothing: candidates whose truth is planted, with runs that are wrong at given rates."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable

@@ -4,8 +4,6 @@ Clients of a datacenter of ours are an ordinary user's, and so are their tasks: 
 client sees a file system without /sys, in which Nomad finds no cgroups of the machine's, and a `nobody` who is root.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Cases of Nomad's faults, for the fake and for the real datacenter, and how each is taken away behind its back."""
 
-from __future__ import annotations
-
 from fault_cases import on_products
 from hashidrill.core.engine.inject import planned
 from hashidrill.core.errors import FaultError

@@ -1,7 +1,5 @@
 """A user without any right, in a home of their own: runs the command line as that user."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pwd

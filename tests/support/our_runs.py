@@ -1,7 +1,5 @@
 """Journals that this machine signed, as the runner and its engine write them."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import replace
 from pathlib import Path

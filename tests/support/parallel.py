@@ -5,8 +5,6 @@ free. Everything else starts agents, measures, or listens on fixed ports: it is 
 conftest.py gives it.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`hashidrill gameday` on planted recordings."""
 
-from __future__ import annotations
-
 from typer.testing import CliRunner
 
 from hashidrill.core.errors import HashidrillError

@@ -6,8 +6,6 @@ hashidrill itself does it (hashidrill.lab.provision.packages). What cannot be go
 others.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

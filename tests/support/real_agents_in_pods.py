@@ -5,8 +5,6 @@ No node runs these pods: they are made by hand, and so is what a kubelet would s
 python real_agents_in_pods.py CONSUL ROOT VERSION NAME=PATH...
 """
 
-from __future__ import annotations
-
 import sys
 from contextlib import AsyncExitStack
 from pathlib import Path

@@ -3,8 +3,6 @@
 HASHIDRILL_KILLS and HASHIDRILL_ALONE: how many there are, and how many besides that nobody heals.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Cases of real_chaos_mesh.py: each fault that chaosd carries out on a machine, as its own canaries see it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

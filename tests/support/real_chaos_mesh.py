@@ -3,8 +3,6 @@
 python real_chaos_mesh.py CONSUL ROOT VERSION CRDS NAME=PATH...
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -3,8 +3,6 @@
 Its datacenter is somebody else's here: reached by address, armed, with the role that `staging acl kubernetes` prints.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Cases of real_chaos_mesh.py: what a real cluster refuses, drops or does not answer, and what is said of it."""
 
-from __future__ import annotations
-
 import time
 
 from control_plane import ADMIN, NAMESPACE

@@ -3,8 +3,6 @@
 python real_consul_faults.py CONSUL ROOT VERSION [KIND...]
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -3,8 +3,6 @@
 python real_litmus.py CONSUL ROOT VERSION CRDS NAME=PATH...
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import sys

@@ -3,8 +3,6 @@
 python real_nomad_faults.py NOMAD ROOT [KIND...]
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path

@@ -4,8 +4,6 @@ python real_nomad_services.py NOMAD CONSUL ROOT. One JSON line for each lie: wha
 and how long it lasted where somebody put it right.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

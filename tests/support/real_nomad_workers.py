@@ -3,8 +3,6 @@
 python real_nomad_workers.py NOMAD CONSUL ROOT PYTHON. One JSON line for each part.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -3,8 +3,6 @@
 python real_state_faults.py CONSUL ROOT VERSION BBOLT
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import asdict
 from pathlib import Path

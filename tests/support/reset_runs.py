@@ -1,7 +1,5 @@
 """Recorded runs in which a snapshot was restored, a register was written with CAS, or the Raft log was bloated."""
 
-from __future__ import annotations
-
 from hashidrill.core import hypothesis
 from hashidrill.core.protocols.abc import Detail
 from hashidrill.products.consul.snapshots import Entry, restored_name, saved_name

@@ -1,7 +1,5 @@
 """The confusion matrix of the battery: reference clients against all its verdicts."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

@@ -1,7 +1,5 @@
 """Recorded attempts of clients: for each verdict on retries a good one and a bad one."""
 
-from __future__ import annotations
-
 import random
 
 from hashidrill.core import hypothesis

@@ -1,7 +1,5 @@
 """Runs of a client as the tap would have recorded them, from plain calls. Times are seconds."""
 
-from __future__ import annotations
-
 from hashidrill.core.tap.attempts import Attempt, Run
 
 _NS = 1_000_000_000

@@ -1,7 +1,5 @@
 """A small runbook that makes sense, as text to change, and hands that are told what they find."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Cases that a script plays in one sandbox, one after the other, and tells as JSON, a line each."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import dataclass

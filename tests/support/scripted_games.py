@@ -1,7 +1,5 @@
 """A game of training that a script plays, from its start to its score card; and the words that would tell its fault."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable, Iterator, Mapping

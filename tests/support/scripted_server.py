@@ -3,8 +3,6 @@
 It shares nothing with the tap: what it sees of a client is an independent witness.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import struct

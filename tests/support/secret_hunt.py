@@ -3,8 +3,6 @@
 Each secret has a name, which is what is reported: (place, name of the secret).
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json

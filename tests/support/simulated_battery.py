@@ -1,7 +1,5 @@
 """A battery whose commands are models in a time of their own: what a client does, and what chance makes of it."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Recorded runs whose load was raised for a while."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import ClassVar
 

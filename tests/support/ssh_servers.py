@@ -1,7 +1,5 @@
 """A real SSH server, asyncssh's own, in front of boxes: each command runs as root of its box."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import sys

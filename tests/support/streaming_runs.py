@@ -1,7 +1,5 @@
 """Recorded runs of streaming beside long polls, and of watchers."""
 
-from __future__ import annotations
-
 from hashidrill.testing.recordings import RecordingBuilder
 
 STEPS = ["50%", "100%", "200%", "400%", "0%", "50%", "100%", "200%", "400%"]

@@ -1,7 +1,5 @@
 """What scripts share that play cases inside of a sandbox: each case is told as one line of JSON."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

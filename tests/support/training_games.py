@@ -7,8 +7,6 @@ All times are seconds since the run began: the fault is in force from 10 on, the
 from `done` on for 15 s.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 from pathlib import Path

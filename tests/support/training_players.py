@@ -4,8 +4,6 @@ An expert knows the trade and not the seed: which host is sick, and often which 
 vendors' own tools say. `Game` is what a script has of a game: commands on hosts, and words to the trainer.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import time

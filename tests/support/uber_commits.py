@@ -1,7 +1,5 @@
 """64 commits of the ingest service of the sample, one of which makes each worker new; and a bisection of them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Recordings of runs on Vault: secrets that it keeps or loses, and leases."""
 
-from __future__ import annotations
-
 from hashidrill.products.vault.loads.tokens import STILL_VALID, Lease
 from hashidrill.testing.recordings import RecordingBuilder
 

@@ -2,8 +2,6 @@
 fields that the tests look at. One stream, one request and the first answer to it.
 """
 
-from __future__ import annotations
-
 import socket
 import struct
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ needs and was not given, it says after it has read the file: `READ` has these wo
 and escapes that are none are refused by the audit everywhere, by Nomad and Vault only below names that they know.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

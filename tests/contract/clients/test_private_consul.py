@@ -1,7 +1,5 @@
 """The battery's own Consul ends with the process that started it, however; heal knows a dead one from a live one."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

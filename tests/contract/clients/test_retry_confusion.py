@@ -1,7 +1,5 @@
 """The confusion matrix: every reference client against every verdict of the battery. All of them have to be right."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

@@ -1,7 +1,5 @@
 """`hashidrill retry` as a user types it: good and bad commands, a real Consul, and nothing left afterwards."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

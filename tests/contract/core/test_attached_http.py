@@ -1,7 +1,5 @@
 """What loads send to agents that want more than an address: TLS by the right name, a client certificate, a token."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 

@@ -1,7 +1,5 @@
 """Clients with real taps, sockets and commands: faults that an observer sees, operations, and nothing left behind."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

@@ -1,7 +1,5 @@
 """Under sudo, a client under test is a process of the user who called it: on the real thing, in a real namespace."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import pwd

@@ -1,7 +1,5 @@
 """A client whose requests hang is seen to hang while nothing has ended: what its tap knows, guardrails count."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import time

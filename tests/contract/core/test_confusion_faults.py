@@ -4,8 +4,6 @@
 and its neighbours, where faults are also taken away behind their observer's back.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """tcp, tls, dns, command and metrics probes on real sockets and processes of the loopback, lies included."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import ssl

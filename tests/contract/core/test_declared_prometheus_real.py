@@ -1,7 +1,5 @@
 """prometheus, metrics and slo probes against a real Prometheus: a target that answers, is down, and starts again."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

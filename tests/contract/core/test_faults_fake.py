@@ -1,7 +1,5 @@
 """Every fault keeps its contract on the fake datacenter, and a fault that does not is caught."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any, ClassVar

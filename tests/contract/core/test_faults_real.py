@@ -1,7 +1,5 @@
 """Every fault keeps its contract on a real datacenter, and its observer notices when it is no longer in force."""
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,7 +1,5 @@
 """The contract of imports holds, and an import that goes up breaks it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Faults on links keep their contract on a real datacenter; their proofs fail when they are disarmed behind them."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

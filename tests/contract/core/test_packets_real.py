@@ -4,8 +4,6 @@ pyroute2 lists them as well, which shares nothing with what put them in force. W
 connections through the loopback device.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What keeps time comes before the rest, where it may; what it starts does not."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The search for tokens finds a leak in every place that it looks at: otherwise it would find nothing for ever."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

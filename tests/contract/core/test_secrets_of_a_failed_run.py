@@ -1,7 +1,5 @@
 """A run that ends as soon as its agent does: through the real sandbox and engine, with an agent that tells secrets."""
 
-from __future__ import annotations
-
 import json
 import stat
 import threading

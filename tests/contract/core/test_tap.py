@@ -1,7 +1,5 @@
 """The tap on real sockets: what each fault looks like to a client that knows nothing of it, and what is recorded."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno

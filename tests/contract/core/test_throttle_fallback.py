@@ -1,7 +1,5 @@
 """Where there are no cgroups: a host's processes get their cores by being stopped, and what others stopped stays so."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -4,8 +4,6 @@ Chaos Toolkit is in an environment of its own, with this package. Most runs call
 and ends as the test says.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What `--help` and `validate` do not import: each of these takes a tenth of a second, or leads to what does."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

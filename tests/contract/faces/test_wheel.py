@@ -1,7 +1,5 @@
 """The wheel, installed alone: every module is importable, and commands and the plugin work far from any checkout."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A seat over real SSH: OpenSSH's client, a server that reads our authorized_keys, and the forced command."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

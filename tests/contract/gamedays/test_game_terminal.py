@@ -1,7 +1,5 @@
 """`on HOST COMMAND` from a real terminal: the command has one of its own, and what is typed reaches it."""
 
-from __future__ import annotations
-
 import array
 import contextlib
 import fcntl

@@ -1,7 +1,5 @@
 """Runs that end at the same moment, in processes of their own, are all in the history, whoever made its file."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

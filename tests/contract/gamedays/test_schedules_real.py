@@ -1,7 +1,5 @@
 """What is written is read by the one that it is for: the real nomad, systemd-analyze, and bash as GitHub starts it."""
 
-from __future__ import annotations
-
 import datetime as dt
 import os
 import re

@@ -1,7 +1,5 @@
 """What a game's keeper does before anything else, and what an ordinary user can read of what it keeps."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import json

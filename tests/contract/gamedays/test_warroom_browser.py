@@ -1,7 +1,5 @@
 """The page of a war room in a real browser, or in two: what it shows, what it asks for, keys, phones, lost networks."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc

@@ -1,7 +1,5 @@
 """The server of the page as a process: where it listens, what it says when it cannot, and what its stop button does."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import queue

@@ -1,7 +1,5 @@
 """An agent answers over HTTP, or to a line over TCP; one that only accepts connections does not."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import anyio

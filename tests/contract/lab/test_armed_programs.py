@@ -1,7 +1,5 @@
 """What is to break a host keeps root's rights over it and sees its processes alone; agents beside it have none."""
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,7 +1,5 @@
 """Commands that are run in a sandbox from outside, without nsenter."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

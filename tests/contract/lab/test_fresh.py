@@ -1,7 +1,5 @@
 """`.ci/fresh` runs commands that take minutes, on a machine without tools. A signal ends them, and nothing stays."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

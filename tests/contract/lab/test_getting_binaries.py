@@ -1,7 +1,5 @@
 """Getting binaries for real: from a release server on loopback, by Go, and by two processes at once."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """What one of our processes hands to the next: nobody else can read it, and it goes no further."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The daemon of a host starts an agent again after it was killed, even while the kernel is still busy ending it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

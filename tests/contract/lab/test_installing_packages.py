@@ -1,7 +1,5 @@
 """How apt-get and sudo are really called: fakes on PATH write down their arguments and what they were given."""
 
-from __future__ import annotations
-
 import os
 import pty
 import subprocess

@@ -1,7 +1,5 @@
 """Detection on this very machine: what it says agrees with what can be done, and nothing of it is left."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

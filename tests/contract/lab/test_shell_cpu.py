@@ -1,7 +1,5 @@
 """A shell of a trainee has the CPU of its host, by the kernel's own limit."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

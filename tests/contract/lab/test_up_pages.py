@@ -1,7 +1,5 @@
 """Whether an agent has a UI is read from its own page, over a real connection."""
 
-from __future__ import annotations
-
 import anyio
 import pytest
 

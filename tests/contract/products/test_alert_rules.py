@@ -1,7 +1,5 @@
 """The shipped alerting rules under promtool: each fires on what it is for, and on nothing that looks alike."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 

@@ -1,7 +1,5 @@
 """Faults of Consul keep their contract on real datacenters, of a current version and of the incident's."""
 
-from __future__ import annotations
-
 import pytest
 
 from consul_fault_cases import RUNS, WHOLE, cases_of, disarmed_of

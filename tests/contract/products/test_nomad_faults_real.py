@@ -1,7 +1,5 @@
 """Faults of Nomad keep their contract on a real datacenter, and their proofs fail when they are disarmed."""
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,7 +1,5 @@
 """What Consul has of a real Nomad's services: the load sees each lie that is planted, and says what heals by itself."""
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,7 +1,5 @@
 """The programs of the sample over real sockets: a store, a cache before it, and a pool that is full."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json

@@ -1,7 +1,5 @@
 """Faults of Consul's state keep their contract on the fake datacenter, and each is seen when it is disarmed."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 

@@ -1,7 +1,5 @@
 """Faults of Consul's state keep their contract on a real datacenter of either version, and cost what they say."""
 
-from __future__ import annotations
-
 import json
 import sys
 

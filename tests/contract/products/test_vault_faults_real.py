@@ -1,7 +1,5 @@
 """Vault's faults keep their contract on a real one, with each storage; what a start and a takeover take is printed."""
 
-from __future__ import annotations
-
 import json
 import sys
 from types import SimpleNamespace

@@ -3,8 +3,6 @@
 It stands in for Grafana (POST /api/annotations, https://grafana.com/docs/grafana/latest/developers/http_api/annotations/).
 """
 
-from __future__ import annotations
-
 import json
 import threading
 

@@ -3,8 +3,6 @@
 tests/support/collector has its main program, which is built from its modules before the first of these tests.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess

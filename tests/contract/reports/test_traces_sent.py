@@ -1,7 +1,5 @@
 """Traces over OTLP by HTTP, as a collector gets them: a small one of ours, with the protocol's own messages."""
 
-from __future__ import annotations
-
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 

@@ -1,7 +1,5 @@
 """Commits as candidates, on a real git: their order, their builds, the configuration that each one has."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

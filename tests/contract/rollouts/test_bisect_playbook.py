@@ -1,7 +1,5 @@
 """Every command of playbooks/find-the-change.md, on a real git, with planted recordings in place of runs."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from functools import cache

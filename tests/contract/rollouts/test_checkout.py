@@ -1,7 +1,5 @@
 """Files of a revision come out of a real repository as a checkout has them, and nothing else changes."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

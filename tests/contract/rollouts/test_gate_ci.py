@@ -1,7 +1,5 @@
 """What a pipeline runs is run here: the steps of the action, GitLab's job, the hooks, and the playbook's commands."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """What a gate asks of git and of the agents themselves, on the real ones."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """The engine beside its runner: gets its secrets unseen, and reverts before it ends, also when the runner is killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Link faults through a real toxiproxy of somebody else: measured through its proxies, and only our toxics go."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import threading

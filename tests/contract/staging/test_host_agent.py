@@ -3,8 +3,6 @@
 Whatever takes away its runner, the agent itself or its guardian, the fault is gone afterwards, and nothing is left.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Programs by Nomad's exec, over real WebSockets: a server that frames as Nomad 1.10.5 does, and runs programs."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib

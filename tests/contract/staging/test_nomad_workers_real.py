@@ -1,7 +1,5 @@
 """Load generators as a job of a real Nomad: what they offer together, and how they end when somebody is killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Faults by jobs of a real Nomad with TLS and ACLs: the least token is enough, and is nowhere to be found."""
 
-from __future__ import annotations
-
 import os
 import sys
 from dataclasses import replace

@@ -4,8 +4,6 @@ The faults are the very ones of a datacenter of ours, with the same observers. W
 /proc, which no carrier is asked for.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

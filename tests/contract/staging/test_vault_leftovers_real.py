@@ -4,8 +4,6 @@ One server in memory, on a loopback address: nothing is broken here. The loads e
 without cleaning up after themselves.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

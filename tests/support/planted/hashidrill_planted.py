@@ -1,7 +1,5 @@
 """Faults and loads that do not do what they say: hashidrill has to notice."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The flake report counts what changed its verdict, and nothing else."""
 
-from __future__ import annotations
-
 import pytest
 
 import flakes

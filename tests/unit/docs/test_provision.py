@@ -1,7 +1,5 @@
 """What tests need is got before the first of them, and what cannot be got fails those that need it, and no others."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

@@ -3,8 +3,6 @@
 That imports go down the map is a contract of import-linter (`pyproject.toml`), which `.ci/run` checks.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

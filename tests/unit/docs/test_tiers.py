@@ -1,7 +1,5 @@
 """Every test is in a tier, the table of tiers is true, and each fault kind is run on the real thing each time."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from pathlib import Path

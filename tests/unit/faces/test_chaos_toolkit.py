@@ -1,7 +1,5 @@
 """What Chaos Toolkit calls: a PASS is a PASS, and nothing else looks like one."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -3,8 +3,6 @@
 `uv run pytest tests/unit/hypotheses/test_confusion_hypotheses.py -s` prints it.
 """
 
-from __future__ import annotations
-
 import pytest
 
 import confusion_stack  # noqa: F401 - it adds its cases to CASES

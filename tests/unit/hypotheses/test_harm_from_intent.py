@@ -1,7 +1,5 @@
 """When harm begins and ends: from the intent of a fault, from the loss of a leader, and with the end of the loads."""
 
-from __future__ import annotations
-
 import pytest
 
 from confusion_cases import REPLICAS, at_work, nodes, registered

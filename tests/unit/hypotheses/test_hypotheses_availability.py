@@ -1,7 +1,5 @@
 """available_during and latency_stays: what users have while the fault is in force."""
 
-from __future__ import annotations
-
 import pytest
 
 from hashidrill.core import hypothesis

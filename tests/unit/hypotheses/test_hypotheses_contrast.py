@@ -1,7 +1,5 @@
 """contrast: what holds for the good client is broken for the bad one; anything else is a finding, or no verdict."""
 
-from __future__ import annotations
-
 import pytest
 
 from hashidrill.core import hypothesis

@@ -1,7 +1,5 @@
 """no_acknowledged_write_lost: a last-write register check, and a brute-force oracle to keep it honest."""
 
-from __future__ import annotations
-
 import itertools
 import sys
 

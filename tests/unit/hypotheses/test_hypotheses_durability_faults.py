@@ -1,7 +1,5 @@
 """A write that is lost during a fault is seen, whatever the load writes after it; and what cannot be seen is said."""
 
-from __future__ import annotations
-
 import random
 import sys
 

@@ -1,7 +1,5 @@
 """green_but_sick: health checks that cannot see what users suffer."""
 
-from __future__ import annotations
-
 import pytest
 
 from hashidrill.core import hypothesis

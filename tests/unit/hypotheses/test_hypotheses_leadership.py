@@ -1,7 +1,5 @@
 """leader_elected, leadership_leaves and leadership_stays."""
 
-from __future__ import annotations
-
 import pytest
 
 from hashidrill.core import hypothesis

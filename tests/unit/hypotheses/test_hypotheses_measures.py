@@ -1,7 +1,5 @@
 """helps, stays_sick, does_not_help, makes_sick: what each measure of an incident did, or did not."""
 
-from __future__ import annotations
-
 import pytest
 
 from hashidrill.core import hypothesis

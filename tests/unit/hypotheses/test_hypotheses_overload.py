@@ -1,7 +1,5 @@
 """load_is_shed and recovers_without_restart: refusals and timeouts, and overloads that do not end by themselves."""
 
-from __future__ import annotations
-
 import pytest
 
 from hashidrill.core import hypothesis

@@ -1,7 +1,5 @@
 """writes_recover and reads_recover: quick again, in time, and to stay."""
 
-from __future__ import annotations
-
 import pytest
 
 from hashidrill.core import hypothesis

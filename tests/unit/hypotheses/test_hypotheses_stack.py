@@ -1,7 +1,5 @@
 """cascade_within and telemetry_survives: what they measure and how they say it."""
 
-from __future__ import annotations
-
 import pytest
 
 from confusion_stack import GAP, blind, fallen, looks

@@ -1,7 +1,5 @@
 """What a reset took away is counted exactly, and what it must not take, or bring back, is caught."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 

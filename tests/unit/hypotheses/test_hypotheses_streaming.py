@@ -1,7 +1,5 @@
 """streaming_no_worse_than_long_poll and watchers_converge: knees, crossings, and watchers that stay behind."""
 
-from __future__ import annotations
-
 import pytest
 
 from hashidrill.core import hypothesis

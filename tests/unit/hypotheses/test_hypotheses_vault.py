@@ -1,7 +1,5 @@
 """vault_serves_within and vault_has_one_active."""
 
-from __future__ import annotations
-
 import pytest
 
 import vault_runs

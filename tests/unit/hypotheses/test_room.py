@@ -1,7 +1,5 @@
 """A time that a hypothesis allows must be over before the loads stop: an experiment without room for it is refused."""
 
-from __future__ import annotations
-
 import inspect
 
 import pytest

@@ -1,7 +1,5 @@
 """The kernel's list of connections, as this machine's kernel gives it for connections of this process."""
 
-from __future__ import annotations
-
 import socket
 import struct
 

@@ -1,7 +1,5 @@
 """What a person does on a slow host is as slow as what its agents do: the disk by system call, the CPU by cgroup."""
 
-from __future__ import annotations
-
 import os
 import struct
 

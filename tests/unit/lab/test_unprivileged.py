@@ -1,7 +1,5 @@
 """Agents are under test: under root they run as a user who owns nothing of the machine, where there is such a user."""
 
-from __future__ import annotations
-
 import os
 import pwd
 from pathlib import Path

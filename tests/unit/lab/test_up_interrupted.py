@@ -1,7 +1,5 @@
 """Ctrl-C at the moment in which the keeper of a datacenter is started: what nobody has a handle of is ended too."""
 
-from __future__ import annotations
-
 import io
 import signal
 from types import SimpleNamespace

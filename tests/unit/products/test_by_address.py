@@ -1,7 +1,5 @@
 """Faults of the products' own APIs keep the contract of faults where agents are only reached by their URLs."""
 
-from __future__ import annotations
-
 import functools
 
 import anyio

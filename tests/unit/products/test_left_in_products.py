@@ -1,7 +1,5 @@
 """What loads leave in the catalog of a Consul, in a Nomad and in a Vault of others is removed, and nothing else."""
 
-from __future__ import annotations
-
 import json
 from urllib.parse import unquote
 

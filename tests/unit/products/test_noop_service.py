@@ -1,7 +1,5 @@
 """The example of a service keeps the contract of services and faults; the plants that break it are caught."""
 
-from __future__ import annotations
-
 from unittest.mock import AsyncMock
 
 import anyio

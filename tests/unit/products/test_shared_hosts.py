@@ -1,7 +1,5 @@
 """Services share hosts: one asks for agents of another beside its own, and is started after it."""
 
-from __future__ import annotations
-
 import pytest
 
 import places

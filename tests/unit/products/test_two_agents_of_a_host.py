@@ -1,7 +1,5 @@
 """Faults on two agents of one host: each is about its own agent, unless it is the host that they share."""
 
-from __future__ import annotations
-
 import pytest
 
 from hashidrill.core.experiment.datacenter import together

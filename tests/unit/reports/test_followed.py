@@ -1,7 +1,5 @@
 """A runbook that is followed shows each command, its answer, and which branch was taken and why: bounded, as text."""
 
-from __future__ import annotations
-
 import io
 import json
 

@@ -1,7 +1,5 @@
 """Reports say what the recording holds; nothing in it can become markup; no run makes them too large."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """What a run says in a few sentences: what happened, what came closest to breaking, and what to do now."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """`hashidrill audit`: what it prints, writes and ends with."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

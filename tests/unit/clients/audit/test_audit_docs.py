@@ -1,7 +1,5 @@
 """The page about the audit is true: its commands run, and what it says to write works."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

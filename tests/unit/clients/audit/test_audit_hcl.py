@@ -3,8 +3,6 @@
 Version 1 is held against the agents themselves in tests/contract/clients/test_audit_grammar_real.py.
 """
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Each rule finds what it is for, in the right line, and leaves the near miss alone. The near misses are the point."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

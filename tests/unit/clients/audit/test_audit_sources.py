@@ -1,7 +1,5 @@
 """Which files are read, what each is taken for, and how a bad one is told without harming the others."""
 
-from __future__ import annotations
-
 import os
 import socket
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`hashidrill retry`: what is typed wrong is named, and verdicts become a card, JSON and an exit code."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

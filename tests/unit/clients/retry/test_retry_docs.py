@@ -1,7 +1,5 @@
 """The reference of retries says what the catalogue says; each check is seen to catch a planted lie."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

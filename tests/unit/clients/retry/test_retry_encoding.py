@@ -1,7 +1,5 @@
 """Attempts survive the way through a recording, whole."""
 
-from __future__ import annotations
-
 import pytest
 
 from hashidrill.core.errors import HypothesisInvalidError

@@ -1,7 +1,5 @@
 """The example client: it is as good or as bad as its options say."""
 
-from __future__ import annotations
-
 import email.utils
 import time
 

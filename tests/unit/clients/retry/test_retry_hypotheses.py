@@ -1,7 +1,5 @@
 """The verdicts on retries as hypotheses over a recording: a good client holds each of them, a bad one breaks it."""
 
-from __future__ import annotations
-
 import pytest
 
 from hashidrill.core import hypothesis

@@ -1,7 +1,5 @@
 """Whether a request was sent again: by more than its exact query; and where nothing says so, no verdict is given."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Plans decide attempt by attempt; faults are given only where they fit; what is written wrong is named."""
 
-from __future__ import annotations
-
 import pytest
 
 from hashidrill.core.errors import UsageError

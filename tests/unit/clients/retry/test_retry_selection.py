@@ -1,7 +1,5 @@
 """A verdict is the same whatever else is selected, and whatever chance does in a client that waits at random."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import pytest

@@ -1,7 +1,5 @@
 """backoff, exponential, jitter, retry_after_honoured: each with near misses on both sides."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

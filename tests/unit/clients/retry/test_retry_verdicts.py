@@ -1,7 +1,5 @@
 """Verdicts on whether a client tries again, and on what many operations do to the upstream."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What an experiment against itself says about a machine, and how it is kept."""
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Errors of two sides: what is compared, how often equal sides raise an alarm, and what is found."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -5,8 +5,6 @@ The noise of the simulations is that of 13 runs of raft/slow-leader-disk on a ma
 with correlations up to 0.5 from one second to the next.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Whether what differs between two runs reached their agents: by what the runs say that they started."""
 
-from __future__ import annotations
-
 import pytest
 
 from hashidrill.core.compare.judged import ran_the_same, took_no_effect

@@ -1,7 +1,5 @@
 """What a comparison of variants says of planted recordings: the truth, and the lies that must not pass."""
 
-from __future__ import annotations
-
 import json
 import textwrap
 

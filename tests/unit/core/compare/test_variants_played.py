@@ -1,7 +1,5 @@
 """Playing the variants of an experiment: their order, what is written down, and what a person and a pipeline see."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

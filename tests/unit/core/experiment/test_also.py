@@ -1,7 +1,5 @@
 """A load that asks the agents of two products: validate checks both selectors, and the load gets both."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

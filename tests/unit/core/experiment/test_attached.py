@@ -1,7 +1,5 @@
 """An experiment over a datacenter that stands already: hosts and selectors are those that were found."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Consul is not compulsory: an experiment that needs no host gets none, and one that does gets what it always got."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

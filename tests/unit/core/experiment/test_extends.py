@@ -1,7 +1,5 @@
 """`extends`: an experiment over a base. What is merged, where problems are shown, and what is refused."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """A allowed:sue accounts for a break as far as it is known to go, and for nothing worse."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Generated files through `hashidrill validate`: the right exit code, and never a traceback."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

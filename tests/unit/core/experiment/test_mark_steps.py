@@ -1,7 +1,5 @@
 """Marks: steps that name a part of the method and break nothing, as an experiment may write them."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """An expectation that the times of its experiment leave nothing to judge is refused before anything starts."""
 
-from __future__ import annotations
-
 import pytest
 
 from hashidrill.core.errors import ExperimentError

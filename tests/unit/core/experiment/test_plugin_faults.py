@@ -1,7 +1,5 @@
 """Faults of other packages take part on equal terms: they are refused beside others, and get what they require."""
 
-from __future__ import annotations
-
 import importlib.metadata
 from collections.abc import Iterator
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """An experiment is read, resolved and checked once; everybody else gets what came of it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections import Counter

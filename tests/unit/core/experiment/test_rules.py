@@ -1,7 +1,5 @@
 """What faults and marks cannot do beside others, after others, or alone: said with its place before anything starts."""
 
-from __future__ import annotations
-
 import pytest
 
 import places

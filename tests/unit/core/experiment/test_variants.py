@@ -1,7 +1,5 @@
 """`variants:`, `rounds:` and `compare:`: what is checked, and where a mistake is shown."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

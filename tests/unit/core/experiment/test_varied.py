@@ -1,7 +1,5 @@
 """`varied`: an experiment with an overlay of its datacenter, load or clients is a whole experiment, checked again."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """`run --no-faults`: what is left of an experiment when nothing is broken, and what it then expects."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Link faults through the estate's own proxies: proven through them, and nobody else's toxics are touched."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

@@ -1,7 +1,5 @@
 """What an observer must not be taken in by: each of these was once taken for a proof."""
 
-from __future__ import annotations
-
 import errno
 import re
 import signal

@@ -1,7 +1,5 @@
 """What observers share with injectors: every kind says it, the report shows it, and what can be independent is."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

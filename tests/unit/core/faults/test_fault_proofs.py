@@ -5,8 +5,6 @@ loses datagrams now and then, and has other things to do. A fault that could not
 is applied, with a number where one helps; it must then be a fault that is weak beside what the machine does by itself.
 """
 
-from __future__ import annotations
-
 import re
 
 import anyio

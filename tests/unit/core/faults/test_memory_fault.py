@@ -1,7 +1,5 @@
 """memory.pressure: what its observer believes, what it refuses, and what comes back; the contract is in Cases."""
 
-from __future__ import annotations
-
 import errno
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Packet rules on a host in memory, and as the nft script that is carried to others' hosts."""
 
-from __future__ import annotations
-
 import errno
 
 import anyio

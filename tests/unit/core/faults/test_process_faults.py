@@ -1,7 +1,5 @@
 """A restart that the agent does not follow: it is killed after a while, as a service manager does it."""
 
-from __future__ import annotations
-
 import signal
 
 import virtual_time

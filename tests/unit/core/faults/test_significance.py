@@ -1,7 +1,5 @@
 """The statistics of proofs: how often chance alone would prove what is not so."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

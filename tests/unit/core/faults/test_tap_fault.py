@@ -1,7 +1,5 @@
 """tap.fail: every class of failure keeps the contract of a fault in memory, and its proof counts what was seen."""
 
-from __future__ import annotations
-
 import anyio
 import pytest
 from pydantic import ValidationError

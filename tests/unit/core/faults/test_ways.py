@@ -1,7 +1,5 @@
 """Which other fault explains that one host does not get through to another."""
 
-from __future__ import annotations
-
 import pytest
 
 import virtual_time

@@ -1,7 +1,5 @@
 """A fault that was proven in force, and that neither its agent, nor a load, nor a leader showed, is told."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest

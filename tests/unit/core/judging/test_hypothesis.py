@@ -1,7 +1,5 @@
 """The decorator, and how hypotheses are found."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

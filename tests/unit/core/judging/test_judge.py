@@ -1,7 +1,5 @@
 """Whether a run counts, and what its expectations come to."""
 
-from __future__ import annotations
-
 import gc
 import json
 import weakref

@@ -1,7 +1,5 @@
 """INVALID has a scope: seconds that were not validly measured spoil what is judged from them, and nothing else."""
 
-from __future__ import annotations
-
 import pytest
 
 from hashidrill.core.experiment.model import Experiment, LoadSpec

@@ -1,7 +1,5 @@
 """No verdict takes a mark for a fault: what needs one is INVALID where the method has only marks."""
 
-from __future__ import annotations
-
 import pytest
 
 from hashidrill.core.errors import HypothesisInvalidError

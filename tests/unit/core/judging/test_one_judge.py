@@ -1,7 +1,5 @@
 """Every command that judges a recording goes by the same doubts: what `check` calls INVALID bounds no search."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

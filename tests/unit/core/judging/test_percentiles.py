@@ -1,7 +1,5 @@
 """The percentile that verdicts go by, taken thousands of times a judgement, is the one that NumPy documents."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What an experiment promises to do is a condition of its validity, whether or not an expectation reads it."""
 
-from __future__ import annotations
-
 import pytest
 
 from hashidrill.core.experiment.model import Experiment

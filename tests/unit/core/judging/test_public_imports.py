@@ -1,7 +1,5 @@
 """What hypotheses of users import stays where it was, wherever the code behind it moves."""
 
-from __future__ import annotations
-
 import pytest
 
 import hashidrill.core.recording

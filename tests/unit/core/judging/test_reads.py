@@ -1,7 +1,5 @@
 """What a hypothesis is said to have read is all that it read: whatever else is spoilt, it says the same."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -5,8 +5,6 @@ Of operations only those of a load with a rate may be missing: whoever watches c
 shows by its looks that it was watching.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The alerts probe: what fires by Prometheus' rules or in Alertmanager, and that no lie of a server is quiet."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 

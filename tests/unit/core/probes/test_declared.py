@@ -1,7 +1,5 @@
 """The `probes:` of an experiment: mistakes in the file, secrets, and what a whole run makes of them."""
 
-from __future__ import annotations
-
 import pytest
 from typer.testing import CliRunner
 

@@ -1,7 +1,5 @@
 """http and prometheus probes: what a good answer is, and that no lie of a server is one."""
 
-from __future__ import annotations
-
 import inspect
 import json
 

@@ -1,7 +1,5 @@
 """metrics probes: which series exist and how old their samples are, and that no lie of a server hides a missing one."""
 
-from __future__ import annotations
-
 import httpx2
 import pytest
 from test_declared_http import HOSTS, Server, hang, looked, refuse, reply, vector

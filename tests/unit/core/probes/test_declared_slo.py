@@ -1,7 +1,5 @@
 """slo probes: OpenSLO files as probes, what is refused of them by name and line, and that no lie of a server counts."""
 
-from __future__ import annotations
-
 import httpx2
 import pytest
 from test_declared_http import HOSTS, Server, hang, looked, refuse, reply, vector

@@ -1,7 +1,5 @@
 """The probe of the machine tells the run's own work from other work."""
 
-from __future__ import annotations
-
 import pytest
 
 from hashidrill.core.probes import hosts

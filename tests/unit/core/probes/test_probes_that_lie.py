@@ -1,7 +1,5 @@
 """Every probe of a product whose agents are silent, fail, or lie: no sample of it says that all is well."""
 
-from __future__ import annotations
-
 import anyio
 import httpx2
 import pytest

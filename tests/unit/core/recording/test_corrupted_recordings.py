@@ -4,8 +4,6 @@ Whatever was sealed and is not what it was makes the run INVALID (exit code 3); 
 a newer hashidrill, is bad usage (2). PASS and FAIL are left to the one recording that is whole.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import random

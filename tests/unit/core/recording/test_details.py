@@ -1,7 +1,5 @@
 """What an operation says beyond the columns of all: a reason as a code, and a detail in a table with real columns."""
 
-from __future__ import annotations
-
 import contextlib
 import sqlite3
 

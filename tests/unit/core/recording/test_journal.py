@@ -1,7 +1,5 @@
 """The journal: append-only, whole lines, readable whatever tore it."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

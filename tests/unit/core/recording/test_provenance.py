@@ -1,7 +1,5 @@
 """A recording is data: judging never runs Python out of it, and says which hypotheses it used instead."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import sys

@@ -1,7 +1,5 @@
 """Recordings: what a run left, written in batches and read lazily."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 

@@ -1,7 +1,5 @@
 """A recording is whole, or it is INVALID: what was cut, spilled or edited is never judged as complete."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sqlite3

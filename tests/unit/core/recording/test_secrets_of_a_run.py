@@ -1,7 +1,5 @@
 """Nothing that a run writes holds a secret, and what a revert needs of one is there until the fault is gone."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 

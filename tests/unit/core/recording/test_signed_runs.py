@@ -1,7 +1,5 @@
 """The key of this machine, and what it proves of a journal."""
 
-from __future__ import annotations
-
 import stat
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """What the tap reads and writes is what h11, a parser that shares nothing with it, reads and writes, byte by byte."""
 
-from __future__ import annotations
-
 import random
 
 import h11

@@ -1,7 +1,5 @@
 """The CPUs that this process may use: by its affinity, and by the quotas of its control groups."""
 
-from __future__ import annotations
-
 import pytest
 
 from hashidrill.core.util.cores import quotas, usable_cores

@@ -1,7 +1,5 @@
 """What things took here before, and how that is said."""
 
-from __future__ import annotations
-
 import pytest
 
 from hashidrill.core.util.durations import so_far, timed, usual_s

@@ -1,7 +1,5 @@
 """A package that only some commands need may be missing: they say which extra brings it, and nothing else breaks."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 

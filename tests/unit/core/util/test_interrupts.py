@@ -1,7 +1,5 @@
 """Interrupts that are put off come once, when they may; nothing else of a signal changes."""
 
-from __future__ import annotations
-
 import signal
 import threading
 

@@ -1,7 +1,5 @@
 """No secret survives a redactor, in any form; what is no secret survives it unchanged."""
 
-from __future__ import annotations
-
 import base64
 import json
 from urllib.parse import quote, quote_plus

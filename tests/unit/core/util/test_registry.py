@@ -1,7 +1,5 @@
 """Products and kinds are found by their entry points, without importing those that are not named."""
 
-from __future__ import annotations
-
 import itertools
 import sys
 from importlib import import_module

@@ -1,7 +1,5 @@
 """JSON that others wrote: however it is nested, whoever reads it goes on."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

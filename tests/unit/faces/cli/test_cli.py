@@ -1,7 +1,5 @@
 """The command line: help with examples, errors as one message, JSON where a script would want it."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

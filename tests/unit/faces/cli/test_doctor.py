@@ -1,7 +1,5 @@
 """What doctor says of machines that can and cannot: no process is started, nothing is tried."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """One's own folder hides nothing that ships, and a stranger's folder runs nothing where a command only looks."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

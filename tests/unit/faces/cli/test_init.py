@@ -1,7 +1,5 @@
 """`init` and `new` write files that work as they are, and never take the place of one that is there."""
 
-from __future__ import annotations
-
 import json
 import runpy
 from importlib import metadata

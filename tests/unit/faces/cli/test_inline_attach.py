@@ -1,7 +1,5 @@
 """`datacenter: {attach: ...}` in an experiment means what `--attach` means, and never a datacenter of ours."""
 
-from __future__ import annotations
-
 import pytest
 import typer
 from typer.testing import CliRunner

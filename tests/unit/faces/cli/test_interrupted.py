@@ -1,7 +1,5 @@
 """Ctrl-C says what it did, whatever it ended: what is undone, what is kept, and how to go on. One table for all."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

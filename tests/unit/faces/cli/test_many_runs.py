@@ -1,7 +1,5 @@
 """A folder with thousands of recordings: what looks at all of them does not read all that is in them."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import resource

@@ -1,7 +1,5 @@
 """`hashidrill staging proxies` prints a populate file, and nothing else."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """What `lab up` is asked for: which products, where their UIs are served, and one message for what cannot be."""
 
-from __future__ import annotations
-
 import pytest
 import typer
 from typer.testing import CliRunner

@@ -1,7 +1,5 @@
 """A game day against a datacenter that stands: looked at by its interlocks, run there, and reverted there."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """People predict on pages of their own: nobody reads an answer before all are shown, and nobody answers for another."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 

@@ -1,7 +1,5 @@
 """`hashidrill gameday`: exit codes, what is refused before anything starts, resuming, and reports."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """A comparison of variants as one step of a game day."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The file of a game day: what is right is read, and each mistake is one message with its place."""
 
-from __future__ import annotations
-
 import json
 
 import jsonschema

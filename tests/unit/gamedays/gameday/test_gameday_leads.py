@@ -1,7 +1,5 @@
 """The lead at a terminal and on a page: what is said and asked, that no wrong answer is taken, who reads what."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import os

@@ -1,7 +1,5 @@
 """What happened, as answers with units: read from planted recordings whose truth is known."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The reports of a day: everything is in each of them, and nothing that people or clusters wrote becomes markup."""
 
-from __future__ import annotations
-
 import json
 import re
 from html.parser import HTMLParser

@@ -1,7 +1,5 @@
 """How a day goes: in which order, when it ends early, and that it goes on exactly where it was."""
 
-from __future__ import annotations
-
 import json
 import os
 

@@ -1,7 +1,5 @@
 """What changed since it last passed: each planted change is named, and nothing else is."""
 
-from __future__ import annotations
-
 import random
 
 from hashidrill.gamedays.history.changes import changed

@@ -1,7 +1,5 @@
 """Which failure modes count as drilled: proven ones, of runs that counted, for a while."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """`hashidrill history`, and what `hashidrill run` leaves in it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

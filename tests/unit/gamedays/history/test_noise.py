@@ -1,7 +1,5 @@
 """Figures beside their noise: how often an alarm is false, and that a real change and a real drift are seen."""
 
-from __future__ import annotations
-
 import math
 import random
 

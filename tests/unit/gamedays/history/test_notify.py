@@ -1,7 +1,5 @@
 """The webhook is told once, in a form that is documented, for a bounded time; its URL stays a secret."""
 
-from __future__ import annotations
-
 import json
 import threading
 

@@ -1,7 +1,5 @@
 """Steady, broken or flaky: what is said of planted experiments, how often, and that it is never worse than stated."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections import Counter

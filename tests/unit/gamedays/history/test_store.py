@@ -1,7 +1,5 @@
 """The history keeps every run once, survives what happens to files, and never fails a run."""
 
-from __future__ import annotations
-
 import errno
 import json
 import math

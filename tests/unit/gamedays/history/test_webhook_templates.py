@@ -1,7 +1,5 @@
 """Templates of webhooks: each field is the message's, each mistake is one message, and a day is announced once."""
 
-from __future__ import annotations
-
 import json
 import re
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """A cron expression means the same to all three, or is refused; the table says what systemd gets."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import pytest

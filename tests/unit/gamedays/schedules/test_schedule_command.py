@@ -1,7 +1,5 @@
 """`hashidrill schedule` writes what was asked for, never over a file of somebody else, and no secret."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from functools import partial

@@ -1,7 +1,5 @@
 """`hashidrill train` and its campaign: what is checked, how far a person is, what is refused before a game starts."""
 
-from __future__ import annotations
-
 import json
 import os
 

@@ -1,7 +1,5 @@
 """A class: who sits where, what a seat's key may do, how many games fit, and what the trainer's page shows."""
 
-from __future__ import annotations
-
 import base64
 import json
 import shlex

@@ -1,7 +1,5 @@
 """What is on a host of a game is the same on each of them, whatever is broken and where; a slow link is on its wire."""
 
-from __future__ import annotations
-
 import httpx2
 import pytest
 

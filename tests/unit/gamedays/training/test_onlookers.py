@@ -1,7 +1,5 @@
 """The page of a game: its trainer sees what is hidden, and neither those who watch nor the trainee's shells do."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

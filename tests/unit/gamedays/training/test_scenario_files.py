@@ -1,7 +1,5 @@
 """Files of scenarios: the schema for editors, and one message at its place for each thing that is wrong."""
 
-from __future__ import annotations
-
 import json
 
 import jsonschema

@@ -1,7 +1,5 @@
 """The recording of a game: nothing in its files tells what is hidden until its keeper opens them."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Every shipped scenario can be played with every choice, tells nothing too early, and takes no other's diagnosis."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from pathlib import Path

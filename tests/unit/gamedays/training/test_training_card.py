@@ -1,7 +1,5 @@
 """The score card: what counts is what became of the users, of the data and of the cluster, and then the words."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The attendant of a trainee's shell: it does what the small commands ask for, and tells the keeper what was typed."""
 
-from __future__ import annotations
-
 import subprocess
 import threading
 from types import SimpleNamespace

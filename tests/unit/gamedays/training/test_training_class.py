@@ -1,7 +1,5 @@
 """Several games at once: neither names, nor files, nor what is said and done in one of them reaches another."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """What the seed makes of a scenario; what a trainee says, buys and reads in it, and when the game is over."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

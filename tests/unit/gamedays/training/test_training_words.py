@@ -1,7 +1,5 @@
 """Does a diagnosis say what it must?"""
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Which binary is run: the table of products, the order of the ways, and the messages. No process, no network."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

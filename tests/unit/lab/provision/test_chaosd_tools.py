@@ -1,7 +1,5 @@
 """What chaosd starts on our hosts: `doctor` says what is missing, `lab up --kubernetes` gets it or starts nothing."""
 
-from __future__ import annotations
-
 import pytest
 from typer.testing import CliRunner
 

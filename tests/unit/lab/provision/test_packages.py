@@ -1,7 +1,5 @@
 """What is installed, and how apt-get would be called. No process: `packages._run` is a recorder here."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest

@@ -1,7 +1,5 @@
 """The CPU controller of cgroup v2: what a run turns on for the whole machine, the last run turns off again."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

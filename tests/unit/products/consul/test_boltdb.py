@@ -1,7 +1,5 @@
 """BoltDB's files are read as bolt itself reads them, and bloated without a change to what they hold."""
 
-from __future__ import annotations
-
 import fcntl
 from dataclasses import replace
 

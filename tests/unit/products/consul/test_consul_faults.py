@@ -1,7 +1,5 @@
 """Faults of Consul on the fake: what they refuse, what they leave alone, and which lies their proofs see through."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import anyio

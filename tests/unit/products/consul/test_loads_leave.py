@@ -1,7 +1,5 @@
 """What Consul's loads leave: each place that they may write to is named, and sessions are ended."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """How a reader of metrics finds the servers, and what counts as read."""
 
-from __future__ import annotations
-
 import base64
 
 import pytest

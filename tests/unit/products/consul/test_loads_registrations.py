@@ -1,7 +1,5 @@
 """What Consul's catalog should say of instances that come and go, and what counts as wrong."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

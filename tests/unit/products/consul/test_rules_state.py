@@ -1,7 +1,5 @@
 """A method about Consul's state that cannot work is refused before anything starts."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

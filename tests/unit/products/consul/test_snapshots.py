@@ -1,7 +1,5 @@
 """Snapshot files are read whole, of either version, and a damaged one is named for what it is."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

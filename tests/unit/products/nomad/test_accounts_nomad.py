@@ -1,7 +1,5 @@
 """What became of acknowledged work, by Nomad's lists of jobs and allocations; and what loads say of it."""
 
-from __future__ import annotations
-
 import pytest
 from test_loads_nomad import load
 

@@ -1,7 +1,5 @@
 """The model of a cold start says what it was told, and what dominates."""
 
-from __future__ import annotations
-
 import pytest
 
 from cold_start_model import Measured, Model, fit, simulate

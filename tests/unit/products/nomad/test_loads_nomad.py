@@ -1,7 +1,5 @@
 """What the loads on Nomad ask for, and what they make of the answers."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 

@@ -1,7 +1,5 @@
 """Task drivers that Nomad's clients cannot have here are refused with the reason that `doctor` gives."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

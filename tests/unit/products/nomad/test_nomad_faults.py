@@ -1,7 +1,5 @@
 """Nomad's faults keep their contract on the fake, and their observers notice what is planted."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """Nomad as a service: where its agents are, how each is configured, who has which role, and when it is ready."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import anyio

@@ -1,7 +1,5 @@
 """Services that Nomad registers: what the load sees of two products that agree, and of two that do not."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

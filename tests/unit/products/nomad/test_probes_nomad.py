@@ -1,7 +1,5 @@
 """What the Nomad probes make of answers, silence and nonsense."""
 
-from __future__ import annotations
-
 import httpx2
 import pytest
 

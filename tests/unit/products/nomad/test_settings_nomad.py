@@ -1,7 +1,5 @@
 """What an agent of Nomad shows of its configuration is compared with what was asked for."""
 
-from __future__ import annotations
-
 import pytest
 
 from hashidrill.core.util.go_durations import seconds

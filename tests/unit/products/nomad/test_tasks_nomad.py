@@ -1,7 +1,5 @@
 """The processes of Nomad's tasks are found in /proc by what Nomad tells them, on the host whose disk they work on."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 from hashidrill.products.nomad.tasks import ProcTasks

@@ -1,7 +1,5 @@
 """Prometheus as a service: what it scrapes, what it is told, and what an experiment lacks for it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Faults of Vault keep their contract on a Vault in memory; a fault that does nothing is caught by its own observer."""
 
-from __future__ import annotations
-
 import pytest
 
 import virtual_time

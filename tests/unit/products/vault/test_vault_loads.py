@@ -1,7 +1,5 @@
 """Outcomes of requests to Vault, and what the loads take for lost, kept and wrongly kept."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

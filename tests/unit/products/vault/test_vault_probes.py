@@ -1,7 +1,5 @@
 """What the probes of Vault say of servers that are well, sealed, gone, or twice active."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest

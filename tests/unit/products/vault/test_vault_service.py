@@ -1,7 +1,5 @@
 """Vault as a service: its hosts, roles, readiness, keys, and the keeper that unseals what comes up sealed."""
 
-from __future__ import annotations
-
 import json
 import stat
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The live view: it fits the terminal, it says plainly what happens elsewhere, and no event can break it."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

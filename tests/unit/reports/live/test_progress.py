@@ -1,7 +1,5 @@
 """One line that renews on a terminal; piped, one line an item."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

@@ -1,7 +1,5 @@
 """`hashidrill bisect` with planted recordings in place of runs: what it searches, says, logs, and refuses."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

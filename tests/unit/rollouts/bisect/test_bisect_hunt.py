@@ -1,7 +1,5 @@
 """A whole search over a list of commits whose runs and whose likeness are planted."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

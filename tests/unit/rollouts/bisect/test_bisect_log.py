@@ -1,7 +1,5 @@
 """The log of a search: whatever was written before the search died, its end is the same and no run is made twice."""
 
-from __future__ import annotations
-
 import json
 import math
 

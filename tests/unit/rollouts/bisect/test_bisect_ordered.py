@@ -1,7 +1,5 @@
 """The search in an ordered list, over runs whose truth and whose noise are planted."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

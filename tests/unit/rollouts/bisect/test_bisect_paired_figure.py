@@ -1,7 +1,5 @@
 """A candidate and the good end in one run: what counts as broken, when a run is clear, and what searches make of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from hashidrill.core.errors import UsageError

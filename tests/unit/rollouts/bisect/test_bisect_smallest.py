@@ -1,7 +1,5 @@
 """The smallest set of changes that breaks, over runs whose truth and whose noise are planted."""
 
-from __future__ import annotations
-
 import itertools
 import random
 

@@ -1,7 +1,5 @@
 """What a gate is called with: its experiments, whose configuration is compared, and one message for each mistake."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A change without effect: what the agents report is the same on both sides, and only that is *no change*."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Lies that a gate must not tell: planted rounds that a careless gate would call "no regression"."""
 
-from __future__ import annotations
-
 import datetime as dt
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What a gate reads: files as agents read them, what differs, what is left out, and what no gate can be made of."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import ClassVar

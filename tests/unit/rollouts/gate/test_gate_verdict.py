@@ -1,7 +1,5 @@
 """What rounds come to: regression, no regression, improvement, cannot tell; planted, and played as real ones are."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

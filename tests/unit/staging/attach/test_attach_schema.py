@@ -1,7 +1,5 @@
 """The JSON Schema of a file of `kind: Attach`: kept current, and of one mind with the reader."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """What is found in an attached datacenter, by reading alone; and each way in which it cannot be had, by its message."""
 
-from __future__ import annotations
-
 import json
 import ssl
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Which proxies of an estate's toxiproxy lead to which host, what we leave on them, and its populate file."""
 
-from __future__ import annotations
-
 import json
 
 import httpx2

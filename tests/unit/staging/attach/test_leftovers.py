@@ -1,7 +1,5 @@
 """What a run left is removed, and nothing else; what cannot be removed is told."""
 
-from __future__ import annotations
-
 import pytest
 
 from attached_estates import FakeEstate, consul_target

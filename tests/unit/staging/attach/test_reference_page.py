@@ -1,7 +1,5 @@
 """The page on the file of an existing datacenter names every key and every variable, and no other."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """A file of `kind: Attach` and the variables of the products' command lines: who wins, what is refused and hidden."""
 
-from __future__ import annotations
-
 import copy
 import json
 import pickle

@@ -1,7 +1,5 @@
 """Settings that are added to an agent of somebody else, on a host in memory: what is read, and what an undo leaves."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """When a host takes its fault away by itself: a lease, a deadline, and what is said of them. No clock is read."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import json

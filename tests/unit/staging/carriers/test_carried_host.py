@@ -1,7 +1,5 @@
 """A host that faults are carried to, in virtual time: leases, losses, lies, and what each failure says."""
 
-from __future__ import annotations
-
 import signal
 from contextlib import asynccontextmanager
 

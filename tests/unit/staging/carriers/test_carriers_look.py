@@ -1,7 +1,5 @@
 """What carriers can do on which host: looked at before anything is touched, and said by name."""
 
-from __future__ import annotations
-
 import json
 from contextlib import asynccontextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a fault is told where the program that waits for it stands in a job that others read."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

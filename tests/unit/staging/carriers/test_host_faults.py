@@ -1,7 +1,5 @@
 """What an agent does to its host, on one in memory: proofs read back, undos work twice, and tools may lie."""
 
-from __future__ import annotations
-
 import json
 import signal
 

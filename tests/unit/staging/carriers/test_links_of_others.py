@@ -3,8 +3,6 @@
 A folder that everybody may write stands for one of the agent's user: the tests need no second user for that.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Faults that jobs of Nomad carry to its clients, in virtual time: leases, lost signals, jobs that go astray."""
 
-from __future__ import annotations
-
 import json
 from contextlib import asynccontextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Whether a host is the one that the catalog means: by the addresses that it has, and by nothing else."""
 
-from __future__ import annotations
-
 import errno
 import socket
 

@@ -1,7 +1,5 @@
 """How a host behind others is reached over SSH, and reached again. Nobody connects: asyncssh is asked in its place."""
 
-from __future__ import annotations
-
 import anyio
 import asyncssh
 import pytest
