@@ -96,6 +96,10 @@ class FaultError(HashidrillError):
     exit_code = 3
 
 
+class MomentError(FaultError):
+    """The moment that a step waits for did not come in time. The run is INVALID."""
+
+
 class OthersFaultError(FaultError):
     """The run left nothing there; another run has a fault of this kind in force, which stays."""
 
