@@ -4,8 +4,6 @@ A message says what happened, where (file, line, host, fault), what was expected
 line prints it and exits with `exit_code`, without a traceback.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 
