@@ -27,10 +27,12 @@ from hashidrill.core.hypothesis import room
 from hashidrill.core.judging.verdict import Verdict
 from hashidrill.core.loads.attempts import SUFFIX, from_operations
 from hashidrill.core.protocols.abc import Reason
+from hashidrill.core.recording.reader import Bools, Int64s
 from hashidrill.core.tap.attempts import Attempt, Run, is_ambiguous
 from hashidrill.core.tap.catalogue import AMPLIFICATION, DEADLINE_S, JITTER_CLIENTS, MOST_RETRIES
 
 _ANY = "any fault"
+_LEAST_FINISHED = 10
 
 
 @hypothesis
@@ -139,6 +141,42 @@ def retry_budget(
     """Retries stay below a share of all attempts during a fault, like Finagle's RetryBudget."""
     attempts, operations = _during(recording, client, fault)
     return _answer(verdicts.retry_budget(fault or _ANY, len(attempts), len(operations), at_most=at_most))
+
+
+@hypothesis
+def progress_stays(
+    recording: Recording, *, client: str, finished: Percent = Percent("50%"), fault: str | None = None
+) -> Held:
+    """A client that stays busy during a fault finishes its work, and does not begin it again and again.
+
+    At Team Foundation Service, in 2013, old accounts did full syncs of identities over and over: activity without
+    progress. Operations that succeed per second, while a fault is in force, must be at least the share `finished` of
+    those before the first fault. INVALID if the client sent less than half as many attempts per second as before:
+    it was idle, and repeated nothing. INVALID too if fewer than ten operations succeeded before.
+    """
+    operations, attempts = _reported(recording, client), _load(recording, client + SUFFIX)
+    spans = [measure.in_force(recording, one) for one in measure.windows(recording, fault)]
+    earlier = [(int(operations.intended_ns[0]), min(start_ns for start_ns, _ in spans))] if len(operations) else []
+    done_ns = operations.end_ns[operations.ok]
+    if _inside(done_ns, earlier).sum() < _LEAST_FINISHED:
+        raise HypothesisInvalidError(
+            f"fewer than {_LEAST_FINISHED} operations of {client} succeeded before the fault: make `steady_state.for`"
+            " longer"
+        )
+    done = [_per_s(done_ns, each) for each in (earlier, spans)]
+    sent = [_per_s(attempts.start_ns, each) for each in (earlier, spans)]
+    figures = {
+        "finished_per_s": done[1],
+        "finished_per_s_before": done[0],
+        "sent_per_s": sent[1],
+        "sent_per_s_before": sent[0],
+    }
+    told = f"{sent[1]:.1f} attempts/s ({sent[0]:.1f} before), {done[1]:.2f} finished/s ({done[0]:.2f} before)"
+    if sent[1] < sent[0] / 2:
+        raise HypothesisInvalidError(f"{client} was not busy while the fault was in force: {told}")
+    if done[1] < finished * done[0]:
+        raise Broken(f"{client} was busy without progress: {told}; expected at least {finished} of before", **figures)
+    return Held(f"{client} was busy and finished its work: {told}", **figures)
 
 
 @hypothesis
@@ -295,6 +333,22 @@ def _by_time(client: str, operations: Operations, attempt: Attempt) -> int | Non
     return int(inside[0]) if len(inside) else None
 
 
+def _inside(at_ns: Int64s, spans: Sequence[tuple[int, int]]) -> Bools:
+    inside = np.zeros(len(at_ns), np.bool_)
+    for start_ns, end_ns in spans:
+        inside |= (at_ns >= start_ns) & (at_ns < end_ns)
+    return inside
+
+
+def _per_s(at_ns: Int64s, spans: Sequence[tuple[int, int]]) -> float:
+    """Of spans that overlap, each nanosecond counts once."""
+    lasted_ns, until_ns = 0, 0
+    for start_ns, end_ns in sorted(spans):
+        lasted_ns += max(0, end_ns - max(start_ns, until_ns))
+        until_ns = max(until_ns, end_ns)
+    return float(_inside(at_ns, spans).sum()) * measure.SECOND / max(lasted_ns, 1)
+
+
 def _faulted(recording: Recording, client: str, fault: str | None) -> Sequence[Run]:
     runs = [run for run in _runs(recording, client) if run.faulted]
     picked = [run for run in runs if fault is None or run.faulted[0].fault == fault]
@@ -309,8 +363,5 @@ def _during(recording: Recording, client: str, fault: str | None) -> tuple[Opera
     """The attempts made, and the operations due, while a fault was in force."""
     operations = measure.during(recording, _reported(recording, client), fault)
     attempts = _load(recording, client + SUFFIX)
-    inside = np.zeros(len(attempts), np.bool_)
-    for one in measure.windows(recording, fault):
-        start_ns, end_ns = measure.in_force(recording, one)
-        inside |= (attempts.start_ns >= start_ns) & (attempts.start_ns < end_ns)
-    return measure.pick(attempts, inside), operations
+    spans = [measure.in_force(recording, one) for one in measure.windows(recording, fault)]
+    return measure.pick(attempts, _inside(attempts.start_ns, spans)), operations

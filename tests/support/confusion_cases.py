@@ -16,7 +16,7 @@ from hashidrill.products.nomad.loads.replicas import Start
 from hashidrill.testing.recordings import RecordingBuilder
 from reset_runs import LOAD as RESET_LOAD
 from reset_runs import Game, bloated, cas_recording, ordinary, step
-from retry_recordings import Client, bad, good
+from retry_recordings import FAILED, PASSED, Client, bad, good
 from spiked_runs import Spiked
 from streaming_runs import stepped, watched
 from vault_runs import LEASES, SECRETS, at, leases, secrets
@@ -1362,6 +1362,29 @@ cases(
 def _of_a_client(name, client_of, path):
     did, params = client_of(name, Client(path))
     return did.builder.build(), {"client": "app", **params}
+
+
+def syncing(path, *, attempts=4, finished=1):
+    """Two operations a second of four attempts each; in the fault of so many, and one in `finished` succeeds."""
+    client = Client(path)
+    for n in range(2 * 4, 2 * 40):
+        hit = 10 <= n / 2 < 30
+        ok = not hit or n % finished == 0
+        last = PASSED if ok else FAILED
+        each = range(attempts if hit else 4)
+        client.operation(n / 2, *((0.1 * at, PASSED if at < each[-1] else last) for at in each), ok=ok)
+    return client.builder
+
+
+cases(
+    "progress_stays",
+    {"client": "app"},
+    (TRUTH, "all that was begun is finished, at more attempts", of(syncing, attempts=5)),
+    (TRUTH, "one in three is finished, and 30 % is asked", of(syncing, finished=3), {"finished": "30%"}),
+    (LIE, "as many attempts as before, and one in ten is finished", of(syncing, finished=10)),
+    (LIE, "more attempts than before, and one in three is finished", of(syncing, attempts=5, finished=3)),
+    (NOTHING, "a quarter of the attempts: it was not busy", of(syncing, attempts=1, finished=10)),
+)
 
 
 for _name in VERDICTS:

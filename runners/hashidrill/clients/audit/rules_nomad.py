@@ -2,6 +2,8 @@
 up.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator
 

@@ -1,5 +1,7 @@
 """Rules about Vault's servers, its agent, its clients' environment, and consul-template."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -3,6 +3,8 @@
 Users take silence for approval, so a file in an unsupported language is named if it mentions Consul, Nomad or Vault.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import stat

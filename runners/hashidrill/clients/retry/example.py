@@ -9,6 +9,8 @@ index of Consul's by blocking queries. Without options it does what most program
 needs nothing but Python's standard library.
 """
 
+from __future__ import annotations
+
 import argparse
 import email.utils
 import http.client
@@ -246,6 +248,7 @@ def _options() -> argparse.Namespace:
     add("--retry-after", action="store_true", help="wait as long as the server says")
     add("--layers", type=int, default=1, help="number of layers that each retry")
     add("--times", type=int, default=1, help="requests per operation, one after the other")
+    add("--from-start", action="store_true", help="a retry begins with the operation's first request again")
     add("--rate", type=float, help="a service: operations per second")
     add("--in-flight", type=int, default=1000, help="for a service: most operations in flight")
     add("--watch", choices=["resets", "keeps"], help="blocking queries; what to do when the index goes backwards")
@@ -261,9 +264,15 @@ def main() -> int:
     budget = None if options.budget is None else Budget(options.budget)
     retries = Retries(options.retries, options.gap, options.backoff, options.jitter, options.retry_after, budget)
 
-    def operation() -> None:
+    def all_times(attempt: Callable[[], object]) -> None:
         for _ in range(options.times):
-            layered(retries, options.layers, asked.once)
+            attempt()
+
+    def operation() -> None:
+        if options.from_start:
+            layered(retries, options.layers, lambda: all_times(asked.once))
+        else:
+            all_times(lambda: layered(retries, options.layers, asked.once))
 
     if options.rate:
         Service(operation, options.rate, options.in_flight).run()

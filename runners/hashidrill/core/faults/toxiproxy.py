@@ -5,6 +5,8 @@ has a time limit, because toxiproxy can hang while it removes things (Shopify/to
 to do then.
 """
 
+from __future__ import annotations
+
 import zlib
 from collections.abc import Sequence
 from pathlib import Path

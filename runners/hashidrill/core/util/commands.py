@@ -2,6 +2,8 @@
 environment.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import shutil

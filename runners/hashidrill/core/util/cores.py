@@ -2,6 +2,8 @@
 and v2).
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass

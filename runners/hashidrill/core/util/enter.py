@@ -3,6 +3,8 @@
 python -I -S -c BOOT '{"process": "123", "network": "/proc/45/ns/net"}' COMMAND...
 """
 
+from __future__ import annotations
+
 import json
 import os
 import signal

@@ -2,6 +2,8 @@
 yet.
 """
 
+from __future__ import annotations
+
 import contextlib
 import signal
 import threading

@@ -2,6 +2,8 @@
 library.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os

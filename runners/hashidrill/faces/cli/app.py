@@ -1,5 +1,7 @@
 """All commands in one application."""
 
+from __future__ import annotations
+
 from typing import Annotated
 
 import typer

@@ -1,5 +1,7 @@
 """show, schema: the documentation of a part of the library, and the schema of each kind of file."""
 
+from __future__ import annotations
+
 import ast
 import contextlib
 import inspect
@@ -255,6 +257,7 @@ OWN = {
     "no_write_lost_but_rolled_back.leave_out": "prefixes of keys that are not compared",
     "nodes_reappear.away_at_least": "with fewer nodes that went away, the result is INVALID",
     "nodes_reappear.duplicates_at_most": "how many names may be registered twice at the end",
+    "progress_stays.finished": "share of the operations finished per second before that are finished during the fault",
     "raft_commit_below.below": "limit for a sample of raft.commitTime",
     "raft_commit_below.percent": "share of the samples that are below the limit",
     "goodput": "share of the goodput before, which must be there again",

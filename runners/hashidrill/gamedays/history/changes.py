@@ -1,5 +1,7 @@
 """Differences since an experiment last passed: versions, configuration, figures, broken expectations."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

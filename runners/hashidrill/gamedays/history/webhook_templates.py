@@ -4,6 +4,8 @@
 Opsgenie.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import re

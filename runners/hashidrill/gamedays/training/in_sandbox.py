@@ -5,6 +5,8 @@ every operation, whatever the faults need, and the datacenter publishes the plac
 shells.
 """
 
+from __future__ import annotations
+
 import json
 import math
 import sys

@@ -1,5 +1,7 @@
 """Nomad's part of `datacenter:`."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from pydantic import Field

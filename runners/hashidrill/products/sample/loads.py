@@ -24,7 +24,7 @@ Via = Annotated[
 
 
 class Get(AgentLoad):
-    """Asks for `keys` things in rotation. A share of the requests, `fresh`, is for something new."""
+    """Asks for `keys` things of its own in rotation. A share of the requests, `fresh`, is for something new."""
 
     divides: ClassVar[bool] = True
     kind: ClassVar[str] = "sample.get"
@@ -61,4 +61,4 @@ class Get(AgentLoad):
 
     def _plan(self, n: int) -> tuple[str, str]:
         fresh = int((n + 1) * self.params.fresh) > int(n * self.params.fresh)
-        return (f"{self.name}/fresh-{self.context.run_id}-{n}" if fresh else f"item-{n % self.params.keys}"), ""
+        return f"{self.name}/" + (f"fresh-{self.context.run_id}-{n}" if fresh else f"item-{n % self.params.keys}"), ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.units import Duration
@@ -12,11 +12,24 @@ from hashidrill.core.units import Duration
 Long = Annotated[Duration, Field(gt=0, le=60)]
 
 
+class Database(Strict):
+    """A database that serves some requests at a time, while the others wait in line. The tenants are the loads."""
+
+    at_once: int = Field(default=4, ge=1, le=200, description="Requests that it serves at a time")
+    of_one_tenant: int | None = Field(
+        default=None, ge=1, le=200, description="How many of those may be of one tenant, a load; none: all of them"
+    )
+
+
 class Cache(Strict):
     """A cache of the store, on its host's disk. It writes through: new data is on disk first."""
 
     bypass_after: Long | None = Field(
         default=None, description="Go round the cache, to the store, when its disk takes longer than this; none: wait"
+    )
+    memory: bool = Field(default=False, description="Keep everything in memory instead: a restart empties it")
+    database: int | None = Field(
+        default=None, ge=1, le=4, description="The number of the database that it is a cache of; none: of the store"
     )
     off_for: Long = Field(default=Duration("5s"), description="How long the cache is left alone after that")
 
@@ -31,8 +44,22 @@ class Pool(Strict):
 
 
 class Sample(Strict):
-    """Small sample programs: a store, caches in front of it, and services with a pool of workers that call it."""
+    """Small sample programs: a store, databases, caches in front of them, and services with a pool of workers."""
 
-    store_takes: Duration = Field(default=Duration("20ms"), ge=0, le=10, description="How long each answer takes")
+    store_takes: Duration = Field(
+        default=Duration("20ms"), ge=0, le=10, description="How long each answer of the store, and of a database, takes"
+    )
+    databases: list[Database] = Field(
+        default=[], max_length=4, description="Each is on a host of its own, database-1 and so on"
+    )
     caches: list[Cache] = Field(default=[], max_length=4, description="Each is on a host of its own, cache-1 and so on")
     pools: list[Pool] = Field(default=[], max_length=4, description="Each is on a host of its own, pool-1 and so on")
+
+    @model_validator(mode="after")
+    def _every_cache_has_what_it_is_a_cache_of(self) -> Sample:
+        for n, cache in enumerate(self.caches, 1):
+            if (cache.database or 0) > len(self.databases):
+                raise ValueError(f"cache {n} is of database {cache.database}, and there are {len(self.databases)}")
+            if cache.memory and cache.bypass_after is not None:
+                raise ValueError(f"cache {n} is in memory and has no disk to go round; leave out bypass_after")
+        return self

@@ -1,6 +1,8 @@
 """The program on the hosts of the sample: `python -c SOURCE CONFIG`, with a JSON file as CONFIG.
 
     {"program": "store", "address": "10.73.0.11", "port": 8080, "takes_s": 0.02}
+    {"program": "database", ..., "takes_s": 0.05, "at_once": 4, "of_one_tenant": 2}
+    {"program": "memory", ..., "store": "http://10.73.0.11:8080"}
     {"program": "cache", ..., "store": "http://10.73.0.11:8080", "data": "/...", "bypass_after_s": 0.2, "off_for_s":
     5}
     {"program": "pool", ..., "store": "...", "at_least": 2, "most": 100, "grows_every_s": 1, "calls": 5}
@@ -10,6 +12,7 @@ It needs only the standard library of any Python 3 that the host's user can run.
 
 from __future__ import annotations
 
+import collections
 import concurrent.futures
 import http.client
 import http.server
@@ -41,6 +44,24 @@ class Store:
     def __call__(self, path: str) -> bytes:
         time.sleep(self._takes_s)
         return path.encode().ljust(_BYTES, b".")
+
+
+class Database:
+    """Serves `at_once` requests, and `of_one_tenant` of them for one tenant, at a time. The others wait in line.
+
+    The tenant is the first part of the path.
+    """
+
+    def __init__(self, takes_s: float, at_once: int, of_one_tenant: int) -> None:
+        self._serve = Store(takes_s)
+        self._places = threading.Semaphore(at_once)
+        self._shares: collections.defaultdict[str, threading.Semaphore] = collections.defaultdict(
+            lambda: threading.Semaphore(of_one_tenant)
+        )
+
+    def __call__(self, path: str) -> bytes:
+        with self._shares[path.split("/")[1]], self._places:
+            return self._serve(path)
 
 
 def fetch(store: str, path: str) -> bytes:
@@ -90,6 +111,19 @@ class Cache:
             except concurrent.futures.TimeoutError:
                 self._off_until = time.monotonic() + self._off_for_s
         return None
+
+
+class Memory:
+    """A cache in memory, which is empty when it starts: whatever is not in it costs the store a request."""
+
+    def __init__(self, store: str) -> None:
+        self._store = store
+        self._held: dict[str, bytes] = {}
+
+    def __call__(self, path: str) -> bytes:
+        if path not in self._held:
+            self._held[path] = fetch(self._store, path)
+        return self._held[path]
 
 
 def _read(file: pathlib.Path) -> bytes | None:
@@ -181,7 +215,13 @@ class Server(http.server.ThreadingHTTPServer):
     request_queue_size = 512
 
 
-PROGRAMS: dict[str, Callable[..., Answer]] = {"store": Store, "cache": Cache, "pool": Pool}
+PROGRAMS: dict[str, Callable[..., Answer]] = {
+    "store": Store,
+    "database": Database,
+    "cache": Cache,
+    "memory": Memory,
+    "pool": Pool,
+}
 
 
 def main(config: dict[str, Any]) -> None:

@@ -40,17 +40,22 @@ def python() -> Path:
     raise DatacenterError(_NO_PYTHON.format(ours=ours, system=_SYSTEM))
 
 
+def _url(site: Site, host: str) -> str:
+    return f"http://{site.addresses[host]}:{PORT}"
+
+
 class SampleService(BaseService):
     """The sample programs as a service (hashidrill.core.protocols.service.Service)."""
 
     name: ClassVar[str] = "sample"
     Spec: ClassVar[type[Sample]] = Sample
-    roles: ClassVar[tuple[str, ...]] = ("stores", "caches", "pools")
+    roles: ClassVar[tuple[str, ...]] = ("stores", "databases", "caches", "pools")
 
     def places(self) -> Sequence[AgentPlace]:
-        """`store-1`; `cache-1`, ... and `pool-1`, ..., in the order in which they are written."""
+        """`store-1`; `database-1`, ..., `cache-1`, ... and `pool-1`, ..., in the order in which they are written."""
         return [
             AgentPlace(_STORE, "store"),
+            *(AgentPlace(f"database-{n}", "database") for n, _ in enumerate(self.spec.databases, 1)),
             *(AgentPlace(f"cache-{n}", "cache") for n, _ in enumerate(self.spec.caches, 1)),
             *(AgentPlace(f"pool-{n}", "pool") for n, _ in enumerate(self.spec.pools, 1)),
         ]
@@ -68,12 +73,19 @@ class SampleService(BaseService):
         return AgentPlan(config, command, f"http://{site.address}:{PORT}", program.HEALTH)
 
     def _told(self, site: Site) -> dict[str, Any]:
+        takes_s = float(self.spec.store_takes)
         if site.role == "store":
-            return {"takes_s": float(self.spec.store_takes)}
-        store = f"http://{site.addresses[_STORE]}:{PORT}"
+            return {"takes_s": takes_s}
         number = int(site.host.rpartition("-")[2]) - 1
+        if site.role == "database":
+            database = self.spec.databases[number]
+            at_once = database.at_once
+            return {"takes_s": takes_s, "at_once": at_once, "of_one_tenant": database.of_one_tenant or at_once}
         if site.role == "cache":
             cache = self.spec.caches[number]
+            store = _url(site, f"database-{cache.database}" if cache.database else _STORE)
+            if cache.memory:
+                return {"program": "memory", "store": store}
             after_s = None if cache.bypass_after is None else float(cache.bypass_after)
             return {
                 "store": store,
@@ -83,7 +95,7 @@ class SampleService(BaseService):
             }
         pool = self.spec.pools[number]
         return {
-            "store": store,
+            "store": _url(site, _STORE),
             "at_least": pool.at_least,
             "most": pool.most,
             "grows_every_s": float(pool.grows_every),

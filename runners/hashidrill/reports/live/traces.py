@@ -2,6 +2,8 @@
 settings.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import logging

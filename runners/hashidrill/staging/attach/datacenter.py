@@ -5,6 +5,8 @@ changed only if a carrier reaches the host (hashidrill.staging.carriers): a faul
 anything begins.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path

@@ -48,6 +48,22 @@ def test_layers_multiply(count, layers, attempts, slept):
     assert server.attempts == attempts
 
 
+@pytest.mark.parametrize(("options", "asked"), [((), 5), (("--from-start",), 7)])
+def test_a_retry_asks_for_what_failed_or_begins_from_the_start(options, asked, slept, monkeypatch):
+    """The third of four requests fails once."""
+    paths = []
+
+    def once(self, path=""):
+        paths.append(path)
+        if len(paths) == 3:
+            raise FailedError("HTTP 503")
+
+    monkeypatch.setattr(Asked, "once", once)
+    monkeypatch.setattr(example.sys, "argv", ["example", "--times", "4", "--retries", "1", *options, "http://x"])
+    assert example.main() == 0
+    assert len(paths) == asked
+
+
 def test_gaps_grow_and_are_capped(slept):
     with pytest.raises(FailedError):
         retries(8, 0.5, backoff=2.0).call(Server(100))

@@ -154,3 +154,42 @@ def test_a_store_that_fails_is_the_requests_error_and_the_worker_goes_on(monkeyp
     with pytest.raises(OSError, match="503"):
         it("/a")
     assert it("/a") == b"well"
+
+
+@pytest.fixture
+def served(monkeypatch):
+    """Stands for the time that the database takes: `paths` are being served until `may`."""
+    it = type("Served", (), {"paths": [], "may": threading.Event()})()
+
+    def serve(_, path):
+        it.paths.append(path)
+        assert it.may.wait(LONG_S)
+        return path.encode()
+
+    monkeypatch.setattr(program.Store, "__call__", serve)
+    yield it
+    it.may.set()
+
+
+@pytest.mark.parametrize(("of_one_tenant", "noisy"), [(3, 3), (2, 2)])
+def test_a_database_serves_so_many_at_a_time_and_with_shares_so_many_of_one_tenant(served, of_one_tenant, noisy):
+    it = program.Database(0.0, 3, of_one_tenant)
+    threads = [in_thread(lambda n=n: it(f"/noisy/{n}"))[0] for n in range(5)]
+    until(lambda: len(served.paths) == noisy)
+    quiet, _ = in_thread(lambda: it("/quiet/0"))
+    if noisy < 3:
+        until(lambda: "/quiet/0" in served.paths)
+    threading.Event().wait(0.02)
+    assert len(served.paths) == 3, "more than it serves at a time, or less"
+    assert ("/quiet/0" in served.paths) is (noisy < 3)
+    served.may.set()
+    for thread in [*threads, quiet]:
+        thread.join()
+    assert len(served.paths) == 6
+
+
+def test_a_cache_in_memory_asks_once_and_is_empty_after_a_restart(stored):
+    it = program.Memory(STORE)
+    assert [it("/a/b"), it("/a/b")] == [b"stored /a/b"] * 2
+    program.Memory(STORE)("/a/b")
+    assert stored.asked == ["/a/b", "/a/b"]

@@ -15,9 +15,15 @@ from hashidrill.products.sample.model import Sample
 from hashidrill.products.sample.service import SampleService
 
 SPEC = Sample.model_validate(
-    {"store_takes": "30ms", "caches": [{}, {"bypass_after": "150ms"}], "pools": [{"at_least": 4}]}
+    {
+        "store_takes": "30ms",
+        "databases": [{}, {"at_once": 6, "of_one_tenant": 2}],
+        "caches": [{}, {"bypass_after": "150ms"}, {"memory": True, "database": 2}],
+        "pools": [{"at_least": 4}],
+    }
 )
-ADDRESSES = {name: f"10.73.0.{n}" for n, name in enumerate(["store-1", "cache-1", "cache-2", "pool-1"], 11)}
+HOSTS = ["store-1", "database-1", "database-2", "cache-1", "cache-2", "cache-3", "pool-1"]
+ADDRESSES = {name: f"10.73.0.{n}" for n, name in enumerate(HOSTS, 11)}
 
 
 def plan(host, role):
@@ -27,13 +33,8 @@ def plan(host, role):
 
 def test_each_program_has_a_host_of_its_own():
     places = SampleService(SPEC).places()
-    assert [(place.host, place.role) for place in places] == [
-        ("store-1", "store"),
-        ("cache-1", "cache"),
-        ("cache-2", "cache"),
-        ("pool-1", "pool"),
-    ]
-    assert roles_of(SampleService(SPEC)).candidates("caches") == {"cache-1", "cache-2"}
+    assert [(place.host, place.role) for place in places] == [(host, host[:-2]) for host in HOSTS]
+    assert roles_of(SampleService(SPEC)).candidates("caches") == {"cache-1", "cache-2", "cache-3"}
 
 
 def test_each_is_told_where_the_store_is_and_what_the_yaml_says_of_it():
@@ -48,11 +49,28 @@ def test_each_is_told_where_the_store_is_and_what_the_yaml_says_of_it():
     assert (waits["bypass_after_s"], goes_round["bypass_after_s"]) == (None, 0.15)
     assert goes_round["data"] == "/run/cache-2"
     assert plan("pool-1", "pool").config["at_least"] == 4
+    database, with_shares = plan("database-1", "database").config, plan("database-2", "database").config
+    assert (database["at_once"], database["of_one_tenant"]) == (4, 4)
+    assert (with_shares["at_once"], with_shares["of_one_tenant"]) == (6, 2)
+    in_memory = plan("cache-3", "cache").config
+    assert (in_memory["program"], in_memory["store"]) == ("memory", "http://10.73.0.13:8080")
+
+
+@pytest.mark.parametrize(
+    ("cache", "wrong"),
+    [
+        ({"database": 2}, "of database 2, and there are 1"),
+        ({"memory": True, "bypass_after": "1s"}, "no disk to go round"),
+    ],
+)
+def test_a_cache_of_nothing_or_round_nothing_is_refused(cache, wrong):
+    with pytest.raises(ValueError, match=wrong):
+        Sample.model_validate({"databases": [{}], "caches": [cache]})
 
 
 def test_what_it_is_told_is_what_its_program_takes():
-    for host, role in (("store-1", "store"), ("cache-1", "cache"), ("pool-1", "pool")):
-        config = {key: value for key, value in plan(host, role).config.items() if key not in ("address", "port")}
+    for host in HOSTS:
+        config = {key: value for key, value in plan(host, host[:-2]).config.items() if key not in ("address", "port")}
         made = service_program().PROGRAMS[config.pop("program")]
         wanted = made.__init__.__annotations__.keys() - {"return"}
         assert config.keys() == wanted
@@ -118,4 +136,5 @@ def test_a_share_of_the_requests_is_for_something_new(fresh, new):
     keys = [load._plan(n)[0] for n in range(100)]
     fresh_ones = [key for key in keys if key.startswith("w/fresh-r-")]
     assert len(fresh_ones) == len(set(fresh_ones)) == new
+    assert {key.partition("/")[0] for key in keys} == {"w"}, "the first part is the tenant"
     assert len({*keys} - {*fresh_ones}) == (0 if new == 100 else 7)

@@ -52,6 +52,22 @@ def test_of_two_changes_that_each_break_one_is_found():
     assert answer.changes in {(4,), (17,)}
 
 
+def test_two_changes_of_one_day_are_told_apart_by_a_search_without_the_first_that_was_found():
+    """In tfs-2013 a split and a new cache came together. Each breaks; the second is found with the first out."""
+    culprits = {4, 17}
+    first, _ = searched(Planted(lambda name: bool(culprits & set(members_of(name)))))
+    assert isinstance(first, Smallest)
+    left = [change for change in range(24) if change not in first.changes]
+
+    second, _ = searched(Planted(lambda name: bool(culprits & {left[n] for n in members_of(name)})), count=len(left))
+
+    assert isinstance(second, Smallest)
+    assert {*first.changes, *(left[n] for n in second.changes)} == culprits
+    neither = [change for change in left if change not in culprits]
+    last, _ = searched(Planted(lambda name: bool(culprits & {neither[n] for n in members_of(name)})), count=22)
+    assert isinstance(last, WrongEnd), "with both out, nothing is left to blame"
+
+
 def test_a_change_that_cures_others_does_not_hide_the_smallest_set():
     """3 breaks; 5 cures that; 11 brings it back. Whatever it finds breaks by itself."""
 

@@ -1,5 +1,7 @@
 """Leadership of Nomad's servers: transfer it."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
