@@ -6,8 +6,6 @@ Each name is imported when it is first used. `hashidrill.testing` has the tools 
 `hashidrill.core.engine.run` numbers the steps of a run.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 

@@ -4,8 +4,6 @@ A message says what happened, where (file, line, host, fault), what was expected
 line prints it and exits with `exit_code`, without a traceback.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 
@@ -94,6 +92,10 @@ class FaultError(HashidrillError):
     """A fault could not be applied, or was not proven in force. The run is INVALID."""
 
     exit_code = 3
+
+
+class MomentError(FaultError):
+    """The moment that a step waits for did not come in time. The run is INVALID."""
 
 
 class OthersFaultError(FaultError):

@@ -5,8 +5,6 @@ after an action that failed, and still ends with 0. So the verdict is a probe of
 corrects the journal where no hypothesis asked for it. `chaos run` ends with 0 only after a PASS.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence

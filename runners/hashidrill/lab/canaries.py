@@ -1,7 +1,5 @@
 """The measurements of canaries (hashidrill.lab.local.inside.canary) as capabilities of a host."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

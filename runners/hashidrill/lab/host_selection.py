@@ -1,7 +1,5 @@
 """Resolves selectors to hosts and agents, in a local and in an attached datacenter."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

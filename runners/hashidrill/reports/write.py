@@ -1,7 +1,5 @@
 """Writes verdict and reports of a recording in one call, for every way of running an experiment."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 from hashidrill.testing import FakeDatacenter, RecordingBuilder, check_fault, find_hypothesis
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 

@@ -4,8 +4,6 @@ Who leads follows from what the hosts' processes and rules allow: a leader that 
 another, one whose votes are cut is never elected, and without a majority nobody leads.
 """
 
-from __future__ import annotations
-
 import base64
 import copy
 import json

@@ -451,6 +451,7 @@ class FakeDatacenter:
         self.noise = Noise()
         self._root = root
         self._turns: dict[str, anyio.Lock] = {}
+        self.services: list[Any] = []
         self.tools: dict[str, Path] = {}
         self._processes = 0
         names = [(f"consul-{n}", f"10.73.0.{10 + n}", "server") for n in range(1, servers + 1)]

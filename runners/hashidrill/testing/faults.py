@@ -4,8 +4,6 @@ People who write a fault run it on a FakeDatacenter and on the real one. It rais
 was broken.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass

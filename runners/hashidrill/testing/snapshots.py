@@ -3,8 +3,6 @@
 `packed` writes a file as Consul does, for tests that read one or plant a defect in one.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import hashlib

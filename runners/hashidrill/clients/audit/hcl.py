@@ -5,8 +5,6 @@ Nomad refuses, commas between attributes for instance. python-hcl2 does not say 
 this reader against it. Agents read version 1 of the language: see `hcl1`.
 """
 
-from __future__ import annotations
-
 import re
 
 from hashidrill.clients.audit.tree import (

@@ -7,8 +7,6 @@ dropped without a word. Strings with `${...}` are Expressions: the agents keep t
 in before an agent sees them.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

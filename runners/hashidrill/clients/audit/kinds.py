@@ -3,8 +3,6 @@
 If two kinds share names, the order of `_TELLTALES` decides, and each test names the difference.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet

@@ -5,8 +5,6 @@ success, in a loop of a retrying library, or in a function passed to such a libr
 only in such places. An import of tenacity retries nothing, and a `try` in a loop over keys goes on to the next key.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import tokenize

@@ -1,7 +1,5 @@
 """Findings for people and for machines (JSON, SARIF 2.1.0 for code scanning, JUnit for any CI); the reference page."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

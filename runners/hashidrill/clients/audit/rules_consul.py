@@ -2,8 +2,6 @@
 config entries retry.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from hashidrill.clients.audit.audited import Agent, Audited

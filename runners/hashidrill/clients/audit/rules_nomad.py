@@ -2,8 +2,6 @@
 up.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -4,8 +4,6 @@ The rules do not see how other modules use the client. The rules judge each call
 one call says nothing about the others.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Rules about Vault's servers, its agent, its clients' environment, and consul-template."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """An audit from paths to findings, and `# hashidrill: ignore HD101 -- reason`, which takes out a finding."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

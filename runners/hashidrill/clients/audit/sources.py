@@ -3,8 +3,6 @@
 Users take silence for approval, so a file in an unsupported language is named if it mentions Consul, Nomad or Vault.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import stat

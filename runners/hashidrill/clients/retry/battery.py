@@ -10,8 +10,6 @@
 Runs all that a verdict needs, whichever faults are selected.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -9,8 +9,6 @@ index of Consul's by blocking queries. Without options it does what most program
 needs nothing but Python's standard library.
 """
 
-from __future__ import annotations
-
 import argparse
 import email.utils
 import http.client

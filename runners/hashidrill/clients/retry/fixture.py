@@ -6,8 +6,6 @@ assert my_client(tap.url).read() == "value"
 assert len(tap.attempts) == 3
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

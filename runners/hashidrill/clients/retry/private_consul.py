@@ -1,7 +1,5 @@
 """A private Consul server on free loopback ports, with its data in a private directory, removed afterwards."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -4,8 +4,6 @@ The command runs in a mount namespace in which /etc/resolv.conf names this serve
 That needs root (port 53 and the mounts); without it, DNS failure cannot be shown.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

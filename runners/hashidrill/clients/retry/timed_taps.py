@@ -7,8 +7,6 @@ like `tls:503` has its tap listen with the certificate; `-` stands for none. HEA
 client says which operation the request belongs to.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -4,8 +4,6 @@ Pure functions of runs, attempts and their times in ns; definitions and sources 
 `timing` judges the times of the retries.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

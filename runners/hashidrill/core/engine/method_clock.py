@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import anyio
 
 from hashidrill.core.experiment.model import Step
+from hashidrill.core.experiment.moments import GONE, PROVEN
 
 if TYPE_CHECKING:
     from hashidrill.core.experiment.model import Mark
     from hashidrill.core.recording.journal import Clock
 
 _NS = 1_000_000_000
-PROVEN, GONE = "proven", "gone"
 
 
 class MethodClock:

@@ -280,6 +280,7 @@ class Monitor:
         """The leader, by the title of its lane: "" if no server leads. Lanes never sampled are absent."""
         self.asked: dict[str, str] = {}
         """What the first few client agents do, by host: `asks consul-2`, "" without a connection to a server."""
+        self._failures: Counter[str] = Counter()
         self._faulted: dict[str, int] = {}
         """When a fault was last seen in force, by host."""
 
@@ -287,6 +288,11 @@ class Monitor:
         ended = self._operations[op.load]
         ended.add(op.intended_ns, op.end_ns, ok=op.outcome == "ok")
         ended.forget(op.end_ns - int(self._keep_s * 1e9))
+        self._failures[op.load] += op.outcome != "ok"
+
+    def failures(self, load: str) -> int:
+        """How many operations of that load or client ended without an acknowledgement since the run began."""
+        return self._failures[load]
 
     def waiting(self, load: str, begun: Sequence[int], ended: Sequence[int]) -> None:
         """Adds operations that began to wait for an answer, by due time, and removes those that stopped waiting."""

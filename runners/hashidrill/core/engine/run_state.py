@@ -15,7 +15,7 @@ from hashidrill.core.engine.inject import InForce as Held
 from hashidrill.core.engine.load_generator import LoadGenerator, LoadSpecification
 from hashidrill.core.engine.method_clock import MethodClock, Settling
 from hashidrill.core.engine.monitor import Monitor
-from hashidrill.core.experiment.model import Experiment, Mark, Step
+from hashidrill.core.experiment.model import Experiment
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import Datacenter, Operation, Probe, Sample, Target, selectors_of
 from hashidrill.core.protocols.events import Bus, InForce, Lasting, Note
@@ -69,6 +69,9 @@ class LooksAround(Attendant, Protocol):
 
 class RunnableDatacenter(Datacenter, Protocol):
     """The methods that the engine needs of a datacenter, in addition to those for faults."""
+
+    @property
+    def services(self) -> Sequence[Any]: ...
 
     async def start(self) -> None: ...
 
@@ -150,20 +153,6 @@ class Run:
     def sample(self, t_ns: int, sample: Sample) -> None:
         self.writer.sample(t_ns, sample)
         self.monitor.sample(t_ns, sample)
-
-    async def begins(self, number: int, step: Step | Mark) -> None:
-        """Returns when that step of the method may begin: at its time, and after the steps named in `after`.
-
-        While it waits, the method's clock stands still, and with it the levels of the loads.
-        """
-        await self.method.until(step.at)
-        awaited = self.settling.open(number)
-        if not awaited:
-            return
-        names = [str(self.experiment.method[other].name) for other, _ in awaited]
-        async with self.stands_still(names):
-            for _, settled in awaited:
-                await settled.wait()
 
     def stands_still(self, waits_for: Sequence[str]) -> AbstractAsyncContextManager[None]:
         """Stops the method's clock inside the block, and with it the levels of the loads."""

@@ -14,10 +14,11 @@ from functools import partial
 import anyio
 
 from hashidrill.core.engine.inject import injected
-from hashidrill.core.engine.method_clock import GONE, PROVEN
+from hashidrill.core.engine.moments import begins
 from hashidrill.core.engine.run_state import Acting, Attendant, Run
 from hashidrill.core.errors import FaultError, SelectorError, WaitTimeoutError
 from hashidrill.core.experiment.model import Mark, Step, make_fault
+from hashidrill.core.experiment.moments import GONE, PROVEN
 from hashidrill.core.experiment.selectors import aimed
 from hashidrill.core.protocols.abc import Fault, OnTap, Place, Target, claims_of
 from hashidrill.core.protocols.capabilities import described
@@ -32,7 +33,7 @@ _TARGETS_WITHIN_S = 10.0
 
 async def carry_out(running: Run, number: int, step: Step | Mark) -> None:
     """Carries out one step at its time: a fault on each of its targets, all at once, or a mark."""
-    await running.begins(number, step)
+    await begins(running, number, step)
     if isinstance(step, Mark):
         await _mark(running, number, step)
         return

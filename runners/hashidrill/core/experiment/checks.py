@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
-from hashidrill.core.errors import ExperimentError, UnknownNameError
+from hashidrill.core.errors import ExperimentError, SelectorError, UnknownNameError
 from hashidrill.core.experiment.conditions import (
     LOAD_SIGNALS,
     LOAD_STATISTICS,
@@ -21,6 +21,7 @@ from hashidrill.core.experiment.conditions import (
 )
 from hashidrill.core.experiment.documents import listed
 from hashidrill.core.experiment.model import OF_VARIANTS, SECTIONS, Experiment, Mark, Step, make_fault, services_of
+from hashidrill.core.experiment.moments import ERRORS, GONE
 from hashidrill.core.experiment.selectors import CLIENT_PREFIX, aimed, host_forms, parse_selector, place_of
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import (
@@ -34,7 +35,7 @@ from hashidrill.core.protocols.abc import (
 )
 from hashidrill.core.protocols.claims import clash
 from hashidrill.core.protocols.registry import near
-from hashidrill.core.protocols.service import ChecksExperiments, roles_of
+from hashidrill.core.protocols.service import ChecksExperiments, roles_of, shower
 from hashidrill.core.tap.catalogue import FAULTS
 from hashidrill.core.units import Duration, Quantity, shown
 
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
     from hashidrill.core.experiment.documents import Document, Loc
     from hashidrill.core.experiment.load_levels import Profile
+    from hashidrill.core.experiment.moments import Moment
     from hashidrill.core.hypothesis.marked import Never
     from hashidrill.core.protocols.abc import Fault, Place, Requires, Restarts
     from hashidrill.core.protocols.service import Service
@@ -253,6 +255,7 @@ class _Rules:
                 self._note((*loc, key), f"{shown(step.name)} is a kind of fault; give the step another name")
             if step.name is not None:
                 named.setdefault(step.name, index)
+            self._check_moment(index, step)
             for name in step.after:
                 earlier = faults.get(name)
                 if earlier is None:
@@ -261,6 +264,40 @@ class _Rules:
                 elif earlier.at >= step.at:
                     text = f"{shown(name)} begins {earlier.at} into the method, not before this step ({step.at})"
                     self._note((*loc, "after"), text)
+
+    def _check_moment(self, index: int, step: Step | Mark) -> None:
+        """Checks that the step's moment can come. Meanwhile the clock stands still: no later fault begins or ends."""
+        if step.when is None:
+            return
+        loc: Loc = ("method", index, "when")
+        if step.waits_s > LONGEST:
+            self._note((*loc[:2], "within"), f"{step.within} is too long: a step waits at most {LONGEST}")
+        if step.when.kind == ERRORS:
+            if step.when.name not in self._experiment.traffic:
+                known = near(step.when.name, self._experiment.traffic)
+                self._note(loc, f"there is no load {shown(step.when.name)}: {known}")
+        elif step.when.of_product:
+            try:
+                shower(self._services, step.when.kind, step.when.product)
+            except SelectorError as error:
+                self._note(loc, str(error))
+        else:
+            self._check_moment_of_fault(index, step, step.when)
+
+    def _check_moment_of_fault(self, index: int, step: Step | Mark, when: Moment) -> None:
+        loc: Loc = ("method", index, "when")
+        faults = {one.name: (number, one) for number, one, _ in self._faults if one.name is not None}
+        if when.name not in faults:
+            self._note(loc, f"{shown(when.name)} is no name of a fault in this method: {near(when.name, faults)}")
+            return
+        number, earlier = faults[when.name]
+        of_earlier = Duration(earlier.at + (earlier.for_ if when.kind == GONE else 0))
+        if number == index:
+            self._note(loc, "the step waits for itself: name another one")
+        elif of_earlier > step.at:
+            does = "ends" if when.kind == GONE else "begins"
+            text = f"{shown(when.name)} {does} {of_earlier} into the method, after this step ({step.at})"
+            self._note(loc, f"{text}, and the clock stands still while it waits: set `at` to {of_earlier} or later")
 
     def _check_clashes(self) -> None:
         claimed = [(n, step, (self._places[n], claims_of(fault, self._places[n]))) for n, step, fault in self._faults]

@@ -8,8 +8,6 @@ the shipped ones. Mappings are merged key by key and the experiment wins; a list
 base; null removes a key of the base. A base may extend another.
 """
 
-from __future__ import annotations
-
 import contextlib
 import difflib
 import os

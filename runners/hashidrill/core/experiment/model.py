@@ -39,6 +39,7 @@ from hashidrill.core.errors import ExperimentError
 from hashidrill.core.experiment.conditions import Condition
 from hashidrill.core.experiment.datacenter import Attached, Disk, running, together
 from hashidrill.core.experiment.load_levels import Profile
+from hashidrill.core.experiment.moments import Moment
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.service import SILENT_S, Sampled, probed
@@ -432,6 +433,31 @@ _AFTER: list[Name] = Field(
         "proven, or gone if it was to be over by then. The method's clock stands still during that time"
     ),
 )
+WITHIN = Duration("30s")
+_WHEN: Moment | None = Field(
+    default=None,
+    description=(
+        "The event to begin at, from `at` on and after `after`. The method's clock stands still until it comes: "
+        "`leader elected`, `snapshot begins`, `snapshot installed`, `a server is N entries behind`, "
+        "`fault NAME proven`, `fault NAME gone`, `load NAME errors`"
+    ),
+)
+_WITHIN: Duration | None = Field(
+    default=None,
+    gt=0,
+    description="How long the step waits for `when` (default: 30s). If it does not come, the run is INVALID",
+)
+
+
+def _bounded(step: Any) -> Any:
+    """Raises ValueError for a bound without a moment."""
+    if step.within is not None and step.when is None:
+        raise ValueError("within: bounds the wait for `when`, and this step has no `when`")
+    return step
+
+
+def _waits_s(step: Any) -> float:
+    return 0.0 if step.when is None else float(step.within or WITHIN)
 
 
 class Step(Strict):
@@ -445,6 +471,15 @@ class Step(Strict):
     for_: Duration = Field(alias="for", description="How long the fault stays in force, counted from its application")
     follow: bool = Field(default=False, description="Move the fault when the selector matches another host")
     after: list[Name] = _AFTER
+    when: Moment | None = _WHEN
+    within: Duration | None = _WITHIN
+
+    _bounds_a_moment = model_validator(mode="after")(_bounded)
+
+    @property
+    def waits_s(self) -> float:
+        """How long it may wait for its moment, in seconds."""
+        return _waits_s(self)
 
     @cached_property
     def parameters(self) -> BaseModel:
@@ -471,6 +506,15 @@ class Mark(Strict):
     at: Duration = Field(default=Duration("0s"), description="When it begins, counted from the start of the method")
     for_: Duration = Field(alias="for", description="How long it lasts")
     after: list[Name] = _AFTER
+    when: Moment | None = _WHEN
+    within: Duration | None = _WITHIN
+
+    _bounds_a_moment = model_validator(mode="after")(_bounded)
+
+    @property
+    def waits_s(self) -> float:
+        """How long it may wait for its moment, in seconds."""
+        return _waits_s(self)
 
     @model_validator(mode="before")
     @classmethod

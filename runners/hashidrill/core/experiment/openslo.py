@@ -3,8 +3,6 @@
 A file may hold several documents. Each value keeps its place in the file, for messages.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The base model of everything that a user writes; it imports nothing, so that services can use it."""
 
-from __future__ import annotations
-
 from pydantic import BaseModel, ConfigDict
 
 VERSION_PATTERN = r"^[0-9]+\.[0-9]+\.[0-9]+$"

@@ -1,7 +1,5 @@
 """An experiment without its faults: does its steady state hold, do its probes answer, and what is the noise?"""
 
-from __future__ import annotations
-
 import json
 
 from hashidrill.core.experiment.documents import Document

@@ -1,7 +1,5 @@
 """The base of all built-in faults: the undo holds parameters and host, so that a fresh process can revert."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass

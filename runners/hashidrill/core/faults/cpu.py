@@ -1,7 +1,5 @@
 """Gives a host little CPU: by a cgroup quota, or, if not permitted, by stopping and continuing its processes."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Takes memory away from a host's agents: by a cgroup limit, or by a neighbour process that holds it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self

@@ -4,8 +4,6 @@ Each fault is one table of rules, so reverting means deleting it. No rule ever n
 probes and observers watch. The observers are the hosts' canaries, which use plain sockets.
 """
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The fault that does nothing: a run with it shows how the datacenter behaves without faults."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, ClassVar
 

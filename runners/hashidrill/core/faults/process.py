@@ -1,7 +1,5 @@
 """Agents that freeze, die or restart. The observer reads /proc and asks the agent's own HTTP API."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal

@@ -12,8 +12,6 @@ and too few for the requested fault. Both at once is impossible. Any other count
 looks again.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache

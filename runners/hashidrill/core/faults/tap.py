@@ -1,7 +1,5 @@
 """`tap.fail`: the tap in front of a client fails its attempts. The target is `client:NAME`."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar

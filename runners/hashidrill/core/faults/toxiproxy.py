@@ -5,8 +5,6 @@ has a time limit, because toxiproxy can hang while it removes things (Shopify/to
 to do then.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ A Trial defines what the canaries exchange, whether the toxic hit an exchange, w
 one, and whether an exchange is free of it. hashidrill.core.faults.significance says how many hits prove it.
 """
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace

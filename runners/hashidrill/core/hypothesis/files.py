@@ -5,8 +5,6 @@ their text is read (`unrun`): listing, showing or judging must not run Python th
 directory. A folder inside a recording is never imported: a recording is data.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import hashlib

@@ -1,7 +1,5 @@
 """Conditions over a whole run, each judged at its worst time, for a steady state and for the search of a limit."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

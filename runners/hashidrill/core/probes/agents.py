@@ -18,7 +18,7 @@ from hashidrill.core.protocols.abc import Sample
 from hashidrill.core.protocols.service import LEADS
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
+    from collections.abc import AsyncGenerator, Container, Mapping
 
 T = TypeVar("T")
 
@@ -74,10 +74,25 @@ class AgentsApi:
             raise SickError("; ".join(f"{name}: {reason}" for name, reason in sorted(reasons.items())) or "no hosts")
         return found[0]
 
+    async def lines(self, address: str, path: str) -> AsyncGenerator[str]:
+        """The lines of an endless reply: "" first, once it begins. Raises SickError for no reply, and for one with
+        another status than 200.
+        """
+        try:
+            async with self._client.stream("GET", f"http://{address}:{self._port}{path}", timeout=_ENDLESS) as reply:
+                if reply.status_code != 200:
+                    raise SickError(f"GET {path}: HTTP {reply.status_code}")
+                yield ""
+                async for line in reply.aiter_lines():
+                    yield line
+        except (httpx2.HTTPError, OSError) as error:
+            raise SickError(f"GET {path}: {error or type(error).__name__}") from None
+
     async def aclose(self) -> None:
         await self._client.aclose()
 
 
+_ENDLESS = httpx2.Timeout(2.0, read=None)
 _STANDS_S = 25.0
 """An interval lasts 10 s, and is reported for the next 10 s."""
 
@@ -229,6 +244,51 @@ class TimesProbe(HostProbe):
 
     def _counted(self, metrics: Metrics) -> Sequence[Sample]:  # noqa: ARG002 - subclasses look at it
         return []
+
+
+class SnapshotLogProbe(HostProbe):
+    """How often the server's Raft began a snapshot of its own, and installed one of the leader's, since this probe
+    began to read the agent's log over its API (text: the line). `signals` are these two.
+
+    The agents' own counters show it only after an interval of 10 s. A sample waits for the log's next line about
+    either, however long that takes.
+    """
+
+    log_path: ClassVar[str]
+    words: ClassVar[tuple[str, str]] = ("starting snapshot up to", "installed remote snapshot")
+    """As hashicorp/raft 1.1 to 1.7 logs them."""
+    interval_s = 0.2
+
+    def __init__(self, host: str, hosts: Mapping[str, str], *, api: AgentsApi) -> None:
+        super().__init__(host, hosts, api=api)
+        self._counts = dict.fromkeys(self.signals, 0.0)
+        self._lines: AsyncGenerator[str] | None = None
+
+    async def sample(self) -> Sequence[Sample]:
+        self._lines = self._lines or self._api.lines(self._address, self.log_path)
+        try:
+            async for line in self._lines:
+                if told := self._read(line):
+                    return told
+            why = "the agent ended the log"
+        except SickError as error:
+            why = str(error)
+        self._lines = None
+        return self.failed(why)
+
+    def _read(self, line: str) -> Sequence[Sample]:
+        if not line:
+            return [Sample(signal, count, "", self.host) for signal, count in self._counts.items()]
+        for signal, words in zip(self.signals, self.words, strict=True):
+            if words in line.lower():
+                self._counts[signal] += 1
+                return [Sample(signal, self._counts[signal], line.strip()[-200:], self.host)]
+        return []
+
+    async def aclose(self) -> None:
+        if self._lines is not None:
+            await self._lines.aclose()
+        await super().aclose()
 
 
 class LeaderProbe(AgentsProbe):

@@ -50,8 +50,9 @@ class BaseProbe:
         """Closes the probe's connections. Idempotent."""
 
 
-async def run_probes(probes: Iterable[Probe], emit: Callable[[Sample], None]) -> None:
-    """Samples until cancelled. A slow probe delays no other, and skips the samples that it missed.
+async def run_probes(probes: Iterable[Probe], emit: Callable[[Sample], None], every_s: float | None = None) -> None:
+    """Samples until cancelled, each probe at its own interval, or every `every_s` seconds. A slow probe delays no
+    other, and skips the samples that it missed.
 
     Closes probes that have an `aclose` in the end. An exception out of a probe is a bug and propagates.
     """
@@ -59,7 +60,7 @@ async def run_probes(probes: Iterable[Probe], emit: Callable[[Sample], None]) ->
     try:
         async with anyio.create_task_group() as tasks:
             for probe in probes:
-                tasks.start_soon(_run_probe, probe, emit)
+                tasks.start_soon(_run_probe, probe, emit, every_s or probe.interval_s)
     finally:
         with anyio.CancelScope(shield=True):
             for probe in probes:
@@ -67,10 +68,10 @@ async def run_probes(probes: Iterable[Probe], emit: Callable[[Sample], None]) ->
                     await aclose()
 
 
-async def _run_probe(probe: Probe, emit: Callable[[Sample], None]) -> None:
+async def _run_probe(probe: Probe, emit: Callable[[Sample], None], every_s: float) -> None:
     start_s = anyio.current_time()
     while True:
         for sample in await probe.sample():
             emit(sample)
-        done = math.floor((anyio.current_time() - start_s) / probe.interval_s + 1e-9)
-        await anyio.sleep_until(start_s + (done + 1) * probe.interval_s)
+        done = math.floor((anyio.current_time() - start_s) / every_s + 1e-9)
+        await anyio.sleep_until(start_s + (done + 1) * every_s)

@@ -1,7 +1,5 @@
 """Runs a command of yours, and takes its exit code, or the number that it prints."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

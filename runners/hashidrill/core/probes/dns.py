@@ -1,7 +1,5 @@
 """Asks one DNS server for one name."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, cast
 

@@ -9,8 +9,6 @@ PodStatus. A canary makes ordinary system calls in a process on that host, which
 AgentApi is both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

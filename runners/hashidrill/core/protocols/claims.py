@@ -9,8 +9,6 @@ several modules name is a constant here, or in the folder of its product.
     spoils(thing)   the thing is unreliable meanwhile: clashes with a fault that needs it
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial

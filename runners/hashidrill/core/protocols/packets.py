@@ -4,8 +4,6 @@ Faults describe the rules; a host puts them in force (`PacketFilter.set_packet_r
 (hashidrill.lab.sandbox.nf_tables), an attached one by its own `nft`, a host in memory by reading the data.
 """
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -19,8 +19,6 @@ is used.
     hashidrill.probes             the same
 """
 
-from __future__ import annotations
-
 import importlib
 import re
 from collections.abc import Iterable, Iterator, Mapping

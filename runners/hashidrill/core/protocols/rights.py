@@ -3,8 +3,6 @@
 Also names the data that a load leaves in a product, so that an attached datacenter can be cleaned.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

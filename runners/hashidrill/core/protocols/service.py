@@ -344,6 +344,40 @@ class Watched(Protocol):
     def probes(self, hosts: Hosts) -> Sequence[Probe]: ...
 
 
+LEADER_ELECTED, SNAPSHOT_BEGINS, SNAPSHOT_INSTALLED = "leader elected", "snapshot begins", "snapshot installed"
+BEHIND = "entries behind"
+
+
+@runtime_checkable
+class ShowsMoments(Protocol):
+    """A service that shows moments at which a step of a method may begin (hashidrill.core.experiment.moments)."""
+
+    name: ClassVar[str]
+    moments: ClassVar[Mapping[str, str]]
+    """The signal of each host that shows a kind of moment: for LEADER_ELECTED its term, with the text LEADS while it
+    leads; for BEHIND its commit index, which counts with that term; for the others a count that rises each time.
+    """
+
+    def moment_probes(self, hosts: Hosts) -> Sequence[Probe]:
+        """New probes of these signals, perhaps among others; the caller samples and closes them."""
+
+
+def shower(services: Iterable[Any], kind: str, product: str = "") -> Any:
+    """The service (Service and ShowsMoments) that shows that kind of moment. Raises SelectorError that says why none
+    does.
+    """
+    known = list(services)
+    able = [one for one in known if isinstance(one, ShowsMoments) and {kind, LEADER_ELECTED} <= one.moments.keys()]
+    found = [one for one in able if not product or one.name == product]
+    if len(found) == 1:
+        return found[0]
+    names = " and ".join(one.name for one in able)
+    if found:
+        raise SelectorError(f"{names} all show it: name one, like `{kind} in {found[0].name}`")
+    has = f"only {names} shows it" if able else f"{' and '.join(one.name for one in known) or 'nothing'} cannot show it"
+    raise SelectorError(f"the datacenter cannot show {kind!r}{f' in {product}' if product else ''}: {has}")
+
+
 @runtime_checkable
 class NeedsProbes(Protocol):
     """Judgements depend on its probes: a silent probe puts them in doubt."""

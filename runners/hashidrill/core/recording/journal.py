@@ -137,6 +137,7 @@ EVENTS = {
     "mark.end": "mark, step: it ended",
     "clock.stops": "at_s, waits_for: the method's clock stands still because the next step waits for earlier ones",
     "clock.goes": "at_s, stood_ns, text: the clock goes on; all that is planned after `at_s` shifts by stood_ns",
+    "moment": "step, when, came (bool), waited_ns, evidence: the moment of a step (`when:`) came, or did not",
     "attended.begins": "at_s, in_force: a person begins to act; faults in force stay in force meanwhile",
     "attended.did": "what, text and details: a command with its host, exit code and output, or a decision",
     "attended.ends": "the person is done, and the method ends",

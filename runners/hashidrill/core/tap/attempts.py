@@ -11,8 +11,6 @@ repeats, and parts that differ between runs do not identify a request.
 Cases that these leave open are doubts, and get no verdict.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

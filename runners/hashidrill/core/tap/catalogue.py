@@ -4,8 +4,6 @@ One *operation* is one task of the caller (one run of a command, one call of a c
 request, connection or name lookup made for it. A *retry* is every attempt of an operation after its first one.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 # thresholds, each with its source in playbooks/reference-retries.md

@@ -5,8 +5,6 @@ after which piece a reset comes. The request is a GET that an agent of Consul an
 leader.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import http.client

@@ -8,8 +8,6 @@ InTurn(["503", "", "502"])       by position; "" passes; whatever comes after th
 Nothing()
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -9,8 +9,6 @@ their SYNs (hashidrill.core.tap.tap). Every RST is real too: SO_LINGER 0, then c
 
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import ctypes

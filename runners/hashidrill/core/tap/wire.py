@@ -5,8 +5,6 @@ knows a fixed list of methods, without Vault's LIST, so it gets PUT in place of 
 has another form. Messages that httptools accepts and HTTP forbids are refused here.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The addresses of hosts, read at each access."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 

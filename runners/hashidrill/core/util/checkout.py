@@ -1,7 +1,5 @@
 """The files of a Git revision in a folder, as a checkout has them; work tree, index and HEAD stay unchanged."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import tempfile

@@ -2,8 +2,6 @@
 and v2).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass

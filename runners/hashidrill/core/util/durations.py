@@ -4,8 +4,6 @@ A build of Consul, or the start of a datacenter, has no length of its own. `$XDG
 keeps the last few of each, in seconds. A run's length is in its experiment (hashidrill.lab.runs.rounds.expected_s).
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import time

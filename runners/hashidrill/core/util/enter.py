@@ -3,8 +3,6 @@
 python -I -S -c BOOT '{"process": "123", "network": "/proc/45/ns/net"}' COMMAND...
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

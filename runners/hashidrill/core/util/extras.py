@@ -1,7 +1,5 @@
 """The packages that only some commands need: a wheel has them as extras."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal

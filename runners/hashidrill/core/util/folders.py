@@ -4,8 +4,6 @@ A name is looked up as a path, then in the user's own folder, then in the shippe
 counts as the user's own: a recording is data.
 """
 
-from __future__ import annotations
-
 import contextlib
 import difflib
 import os

@@ -1,7 +1,5 @@
 """Durations as Go writes them: `1m2.5s`, `250ms`, `0s`."""
 
-from __future__ import annotations
-
 import re
 
 _PART = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s|us|µs|ns)")

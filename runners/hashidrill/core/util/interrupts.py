@@ -2,8 +2,6 @@
 yet.
 """
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import threading

@@ -1,7 +1,5 @@
 """Modules that are imported on first use, because most commands do not use them."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from types import ModuleType

@@ -1,7 +1,5 @@
 """Nested configurations: keys by their path from the top, and one configuration on top of another."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from typing import Any

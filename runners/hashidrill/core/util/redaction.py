@@ -12,8 +12,6 @@ them are treated like all others.
 A secret is replaced by `[redacted]`. A redactor never fails and never waits.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io

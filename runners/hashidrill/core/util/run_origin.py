@@ -1,7 +1,5 @@
 """The machine, boot, PID namespace and user of a run: the journal records them, and `heal` compares them."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform

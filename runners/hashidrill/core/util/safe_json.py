@@ -1,7 +1,5 @@
 """JSON from others: a client under test, an agent's API, a recording, a cached file."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The few Linux calls that the standard library lacks in Python 3.11: namespaces, mounts, prctl, seccomp, pidfd."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform

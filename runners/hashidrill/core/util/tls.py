@@ -1,7 +1,5 @@
 """TLS contexts from the files and names that the command lines of HashiCorp's products take."""
 
-from __future__ import annotations
-
 import ssl
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Waits for a condition, with a deadline and the last evidence in the error; runs several calls at once."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """The command line. `main` is the one place where errors become messages and exit codes."""
 
-from __future__ import annotations
-
 import gc
 import sys
 

@@ -1,7 +1,5 @@
 """All commands in one application."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """audit: is retry logic configured, and is it sane?"""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """capacity: finds the highest load, or other parameter, at which an SLO still holds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

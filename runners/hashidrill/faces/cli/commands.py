@@ -3,8 +3,6 @@
 `hashidrill --help` imports none of them: it reads the summary of each command from its module's source.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from contextvars import copy_context

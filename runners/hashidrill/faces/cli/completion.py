@@ -4,8 +4,6 @@ commands.
 `hashidrill --install-completion` puts it into the shell, which then asks hashidrill at each press of the key.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """lab up, status, shell, down: a datacenter that keeps running."""
 
-from __future__ import annotations
-
 import os
 import re
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """gate: refuses a change of configuration or version that would not survive a fault."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Collection

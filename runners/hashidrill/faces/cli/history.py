@@ -1,7 +1,5 @@
 """history: every run and game day, what changed since an experiment last passed, and whether it is flaky or broken."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """convert export and import: experiments for Chaos Mesh, Litmus and Chaos Toolkit, and of them."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterable

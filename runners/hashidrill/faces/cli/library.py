@@ -1,7 +1,5 @@
 """show, schema: the documentation of a part of the library, and the schema of each kind of file."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import inspect

@@ -2,8 +2,6 @@
 thousands, and does not import the engine.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

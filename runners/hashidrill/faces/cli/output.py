@@ -2,8 +2,6 @@
 that is gone. A failed write is reported at the end, and never in place of a verdict.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import io

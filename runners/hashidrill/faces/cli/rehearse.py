@@ -1,7 +1,5 @@
 """rehearse: does a runbook help where it should, and do no harm where it should not?"""
 
-from __future__ import annotations
-
 import datetime as dt
 from pathlib import Path
 from typing import Annotated

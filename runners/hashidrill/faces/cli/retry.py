@@ -1,7 +1,5 @@
 """retry: does a command retry, and does it retry well?"""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import hashlib

@@ -1,7 +1,5 @@
 """staging proxies: the proxies that a toxiproxy in the links of an existing datacenter needs."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -3,8 +3,6 @@
 So any person can resume an interrupted day at the place where it stopped.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

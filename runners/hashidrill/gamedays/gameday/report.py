@@ -1,7 +1,5 @@
 """The result of a game day, from its plan and its journal alone: as data, HTML and Markdown, with its action items."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Differences since an experiment last passed: versions, configuration, figures, broken expectations."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -3,8 +3,6 @@
 `record_run` and `record_day` never fail: they report what went wrong in one line.
 """
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import math

@@ -1,7 +1,5 @@
 """The history's data of runs and game days."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -11,8 +11,6 @@ A *drift* over the runs is found by the test of Mann and Kendall, at the same le
 and Sen: neither is misled by a single run that was far off.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

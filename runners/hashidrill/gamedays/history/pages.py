@@ -1,7 +1,5 @@
 """The history as lines for a terminal, and as plain data for `--json`. There, times are RFC 3339 in UTC."""
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

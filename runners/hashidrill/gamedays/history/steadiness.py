@@ -20,8 +20,6 @@ from which it never passed. `tests/unit/gamedays/history/test_steadiness.py` sim
 fail in 5, 10 and 20 % of their runs, and for broken ones, after 5, 10 and 20 runs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

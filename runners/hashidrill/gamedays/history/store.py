@@ -5,8 +5,6 @@ experiment, the configuration of all agents) is kept once, by its digest. A reco
 whichever path it has by then.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shlex

@@ -4,8 +4,6 @@
 Opsgenie.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -5,8 +5,6 @@
 is the engine's process of a rehearsal: as hashidrill.lab.runs.in_sandbox, with the runbook's follower for an attendant.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -3,8 +3,6 @@
 Its actions go to `Hands.note`, and from there into the recording, which is the judge's only source.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol

@@ -1,7 +1,5 @@
 """Judges a run of a rehearsal from its recording alone, whatever the runbook claims."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """A runbook: its front matter, its blocks in the order of the page, what they decide, and where they run."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import operator

@@ -1,7 +1,5 @@
 """Reads a runbook, and reports everything that is wrong with it: file, line, what to do."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Callable, Iterator

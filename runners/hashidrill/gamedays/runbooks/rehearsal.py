@@ -1,7 +1,5 @@
 """A rehearsal: its runs of a runbook, their results, and the runbook's badge."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import math

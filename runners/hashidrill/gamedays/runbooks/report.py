@@ -1,7 +1,5 @@
 """The report of a rehearsal: what it proves and what it does not, each run, and how the runbook was followed in it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -8,8 +8,6 @@ then reads the result: Nomad validates a job before it is registered, and tests 
 `systemd-analyze`.
 """
 
-from __future__ import annotations
-
 import calendar
 import datetime as dt
 import re

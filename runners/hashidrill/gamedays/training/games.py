@@ -1,7 +1,5 @@
 """Games in progress: finding, starting and calling them. One for each trainee, in a small file."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

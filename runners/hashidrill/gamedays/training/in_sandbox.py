@@ -5,8 +5,6 @@ every operation, whatever the faults need, and the datacenter publishes the plac
 shells.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import sys

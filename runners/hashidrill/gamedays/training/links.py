@@ -11,8 +11,6 @@ trainee enters, and a slow link's connections are taken there, under the other s
     10.75.0.P   where these proxies connect to: the host, which sees 10.73.0.P
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import struct

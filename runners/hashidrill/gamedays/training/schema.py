@@ -5,8 +5,6 @@ What a scenario says as an experiment does (datacenter, loads, steps, expectatio
 experiments. There, `${name}` may stand in place of any value: the seed chooses it.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 from typing import Any

@@ -5,8 +5,6 @@ Before anything else is imported: an ordinary user gets a mount namespace only i
 starts others.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Trainees' words for the parts of a datacenter and their troubles. `disk*` takes any ending."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ acknowledged.
 Before `reveal`, no page's document holds an answer, not even the lead's: a page cannot show what it never received.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A reader is a number: the last message it has. The page gets the messages after 
 messages are no longer kept. So no reader has a queue, and a slow one costs no memory.
 """
 
-from __future__ import annotations
-
 import json
 from collections import deque
 from dataclasses import dataclass

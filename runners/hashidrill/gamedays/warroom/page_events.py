@@ -4,8 +4,6 @@ Like the events of a run, each says who may see it; `Audience.TRAINEE` stands fo
 are `_FOR_THE_LEAD` tell what an experiment breaks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal

@@ -4,8 +4,6 @@ It receives only events that its audience may see (`hashidrill.core.protocols.ev
 hide. The document's size is bounded: long lists are cut, and the document says how many entries are missing.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from hashidrill.core.protocols.events import (

@@ -85,6 +85,7 @@ def of_step(
         raise UnsupportedError(f"{where}: {error}") from None
     more = ["follow: it stays on the pod that it began on"] if step.follow else []
     more += [f"after {', '.join(step.after)}: it begins at its own time"] if step.after else []
+    more += [f"when {step.when}: it begins at its own time"] if step.when else []
     lost.extend(
         f"{where}: {text}" for text in [*lost_of_it, *filter(None, [lost_of_whom]), *more, *parameters.unread()]
     )

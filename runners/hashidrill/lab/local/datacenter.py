@@ -4,8 +4,6 @@ The services (hashidrill.core.protocols.service.Service) decide what runs on the
 Everything here runs inside the sandbox (hashidrill.lab.runs.launch enters it), and ends with it.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -4,8 +4,6 @@ It uses only the Unix sockets in the sandbox's run directory, /proc, and netlink
 new process inside the sandbox can do all that the process which started the host can do.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -5,8 +5,6 @@ The ways, in order: an explicit path (YAML or environment), PATH, hashidrill's c
 (default `~/.cache`), with a `record.json` of their origin, size and time.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Capabilities of this machine, found by trying: each one, the cost of its absence, and the fix."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

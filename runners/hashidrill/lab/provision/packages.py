@@ -4,8 +4,6 @@ Consent comes from a person on the terminal, asked once, or from `--install` or 
 container, a script) needs no consent: a message is enough. HASHIDRILL_NO_INSTALL=1 forbids all of these.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -7,8 +7,6 @@ checksums. The vendor's list comes from the same server as the archives: compare
 commit.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from pathlib import Path

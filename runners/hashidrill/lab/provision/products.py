@@ -3,8 +3,6 @@
 A new product is one more entry in `PRODUCTS`; to be built, it also needs a wrapper module in `modules/NAME-VERSION`.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The common part of each engine process: it ends on request, reports its events, and exits with a code."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -9,8 +9,6 @@ machine, container or user are not visible from here. It acts on recordings of t
 (hashidrill.core.recording.signed_runs), and on others only on request.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

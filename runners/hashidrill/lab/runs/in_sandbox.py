@@ -5,8 +5,6 @@ holds secrets, and every user can read a command line. It writes events to stand
 SIGINT or SIGTERM cancels the run, which reverts all faults in force; a second signal changes nothing.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial

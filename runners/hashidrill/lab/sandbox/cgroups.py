@@ -5,8 +5,6 @@ machine beyond hashidrill's groups, so the root is marked (an extended attribute
 setting does), and the last run to end turns it off again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

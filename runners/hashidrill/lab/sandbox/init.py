@@ -6,8 +6,6 @@ rules. The process is set to die with its parent, so nothing outlives the runner
     python -I -S -c BOOT '{"command": [...], "parent": 123, "pid_file": "..."}'
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

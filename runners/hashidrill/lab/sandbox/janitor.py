@@ -7,8 +7,6 @@ directory and cgroups.
     janitor '{"root": "/var/tmp/hashidrill-...", "pid_file": "..."}' < pipe
 """
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import json

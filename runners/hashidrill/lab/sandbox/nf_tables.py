@@ -5,8 +5,6 @@ only the standard library, because it also runs next to a trainee's shell. It re
 on what it wrote before.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import socket

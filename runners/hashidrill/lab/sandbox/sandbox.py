@@ -1,7 +1,5 @@
 """Enters a sandbox from outside: its directory, its first process, and the janitor that cleans up after both."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -6,8 +6,6 @@ sandbox the same module runs as `... keeper inside ROOT`, with the same request;
 namespaces do not separate, joins the two.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -4,8 +4,6 @@
 directory, has what is needed to find it again. The sandbox ends with the keeper.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """How Consul faults call its HTTP API, and what they wait for. Paths and fields as in 1.10.3 and 1.22.2."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Small marker keys that faults of Consul's state write into the KV store, to recognise the state later."""
 
-from __future__ import annotations
-
 import base64
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Consul's part of `datacenter:`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import Field

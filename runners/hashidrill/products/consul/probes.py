@@ -88,6 +88,13 @@ class RaftProbe(agents.RaftProbe):
         return (await self._api.get(self._address, "/v1/agent/self", _SELF)).stats.raft
 
 
+class SnapshotLogProbe(agents.SnapshotLogProbe):
+    """`raft.snapshots` and `raft.installs` of one server."""
+
+    signals: ClassVar = ("raft.snapshots", "raft.installs")
+    log_path = "/v1/agent/monitor?loglevel=info"
+
+
 class MembersProbe(agents.AgentsProbe):
     """`consul.members_alive` and `consul.members_failed` (text: their names), from any server that answers."""
 

@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from hashidrill.core.protocols.abc import Hosts, Probe
 from hashidrill.core.protocols.capabilities import Connections
-from hashidrill.core.protocols.service import AgentPlace, AgentPlan, Lane, Panel, Sampled, Site, Wanted
+from hashidrill.core.protocols.service import (
+    BEHIND,
+    LEADER_ELECTED,
+    SNAPSHOT_BEGINS,
+    SNAPSHOT_INSTALLED,
+    AgentPlace,
+    AgentPlan,
+    Lane,
+    Panel,
+    Sampled,
+    Site,
+    Wanted,
+)
 from hashidrill.core.units import Duration
 from hashidrill.core.util.addresses import Addresses
 from hashidrill.products.consul.model import Consul
@@ -77,6 +89,12 @@ class ConsulService(ServersAndClients):
     undrawn: ClassVar[frozenset[str]] = frozenset(
         {"raft.state", "raft.term", "raft.commit_index", "consul.members_alive", "consul.asks"}
     )
+    moments: ClassVar[Mapping[str, str]] = {
+        LEADER_ELECTED: "raft.term",
+        BEHIND: "raft.commit_index",
+        SNAPSHOT_BEGINS: "raft.snapshots",
+        SNAPSHOT_INSTALLED: "raft.installs",
+    }
     asks: ClassVar[str] = "consul.asks"
     address_variable: ClassVar[str] = "CONSUL_HTTP_ADDR"
     look: ClassVar[str] = "consul members"
@@ -162,6 +180,14 @@ class ConsulService(ServersAndClients):
         servers = _Servers(hosts, self.name)
         watched = [AskedServerProbe(host, known) for host in self._hosts(hosts, "client") if host.can(Connections)]
         return [*consul_probes(servers, port=HTTP_PORT, known=known, transport=self.transport), *watched]
+
+    def moment_probes(self, hosts: Hosts) -> Sequence[Probe]:
+        from hashidrill.core.probes.agents import AgentsApi  # noqa: PLC0415 - see above
+        from hashidrill.products.consul.probes import RaftProbe, SnapshotLogProbe  # noqa: PLC0415
+
+        known = Addresses(self._hosts(hosts, "server", "spare"))
+        api = AgentsApi(port=HTTP_PORT, transport=self.transport)
+        return [kind(host, known, api=api) for host in known for kind in (RaftProbe, SnapshotLogProbe)]
 
     def rights(self) -> Sequence[Right]:
         return (*super().rights(), *self._rights.WATCHED)

@@ -1,7 +1,5 @@
 """How Nomad faults call its HTTP API, and their waits. Paths and fields of 1.10.5."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Mapping, Sequence

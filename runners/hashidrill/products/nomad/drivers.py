@@ -1,7 +1,5 @@
 """The task drivers that a Nomad configuration asks for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Marker jobs that run nothing, by which faults of Nomad's state recognise that state later."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Nomad's part of `datacenter:`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import Field

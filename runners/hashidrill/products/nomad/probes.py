@@ -101,6 +101,13 @@ class RaftProbe(agents.RaftProbe):
         return (await self._api.get(self._address, "/v1/agent/self", _SELF)).stats.raft
 
 
+class SnapshotLogProbe(agents.SnapshotLogProbe):
+    """`nomad.snapshots` and `nomad.installs` of one server."""
+
+    signals: ClassVar = ("nomad.snapshots", "nomad.installs")
+    log_path = "/v1/agent/monitor?log_level=info&plain=true"
+
+
 class TimesProbe(agents.TimesProbe):
     """Nomad's own timers of one server. `nomad.plan_rejections`: how often in that interval this server, as the leader,
     refused to place on a node what a scheduler had planned for it.

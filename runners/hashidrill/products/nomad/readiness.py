@@ -1,7 +1,5 @@
 """Whether Nomad is ready, and who leads it: over HTTP, from the control address."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any

@@ -9,7 +9,19 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hashidrill.core.protocols.abc import Host, Hosts, Probe
-from hashidrill.core.protocols.service import AgentPlace, AgentPlan, Lane, Panel, Sampled, Site, Wanted
+from hashidrill.core.protocols.service import (
+    BEHIND,
+    LEADER_ELECTED,
+    SNAPSHOT_BEGINS,
+    SNAPSHOT_INSTALLED,
+    AgentPlace,
+    AgentPlan,
+    Lane,
+    Panel,
+    Sampled,
+    Site,
+    Wanted,
+)
 from hashidrill.core.units import Duration
 from hashidrill.core.util.addresses import Addresses
 from hashidrill.products.nomad import drivers
@@ -57,6 +69,12 @@ class NomadService(ServersAndClients):
     lanes: ClassVar[Sequence[Lane]] = (
         Lane("nomad.leader", "Nomad leader", bad="no leader", names=True, term="nomad.raft_term"),
     )
+    moments: ClassVar[Mapping[str, str]] = {
+        LEADER_ELECTED: "nomad.raft_term",
+        BEHIND: "nomad.commit_index",
+        SNAPSHOT_BEGINS: "nomad.snapshots",
+        SNAPSHOT_INSTALLED: "nomad.installs",
+    }
     undrawn: ClassVar[frozenset[str]] = frozenset({"nomad.raft_state", "nomad.raft_term", "nomad.commit_index"})
     probed: ClassVar[Sequence[Sampled]] = (
         Sampled(frozenset({"nomad.leader"}), "nomad.leader"),
@@ -157,3 +175,12 @@ class NomadService(ServersAndClients):
 
         of = {role: Addresses(self._hosts(hosts, role)) for role in ("server", "client")}
         return nomad_probes(of["server"], of["client"], self.transport)
+
+    def moment_probes(self, hosts: Hosts) -> Sequence[Probe]:
+        from hashidrill.core.probes.agents import AgentsApi  # noqa: PLC0415 - see above
+        from hashidrill.products.nomad.probes import RaftProbe, SnapshotLogProbe  # noqa: PLC0415
+        from hashidrill.products.nomad.settings import HTTP_PORT  # noqa: PLC0415
+
+        servers = Addresses(self._hosts(hosts, "server"))
+        api = AgentsApi(port=HTTP_PORT, transport=self.transport)
+        return [kind(host, servers, api=api) for host in servers for kind in (RaftProbe, SnapshotLogProbe)]

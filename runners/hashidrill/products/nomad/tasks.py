@@ -1,7 +1,5 @@
 """The processes of Nomad's tasks, read from /proc, independently of Nomad's servers and agents."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Small jobs that only one node can take: they show observers how Nomad treats work for that node."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hashidrill.core.errors import FaultError, WaitTimeoutError

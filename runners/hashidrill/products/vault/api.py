@@ -3,8 +3,6 @@
 hvac is not used because it blocks, and waits here must not block the run. Loads have an HTTP client of their own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial

@@ -1,7 +1,5 @@
 """Vault's part of `datacenter:`."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from pydantic import Field

@@ -7,8 +7,6 @@ A server that starts is sealed and serves no requests. So a server that restarts
 auto-unseal or an operator on call would do it. A server that a fault seals on purpose stays sealed (`Sealed`).
 """
 
-from __future__ import annotations
-
 import json
 import secrets
 from collections import defaultdict

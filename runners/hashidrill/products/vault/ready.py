@@ -1,7 +1,5 @@
 """From started servers to a usable Vault: initialised, unsealed, ready for secrets."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial

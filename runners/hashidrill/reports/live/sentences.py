@@ -1,7 +1,5 @@
 """One event of a run as one line: of English for a terminal, a log or a page; of JSON for programs that watch it."""
 
-from __future__ import annotations
-
 import io
 import os
 from typing import TextIO

@@ -10,8 +10,6 @@ out. After a search over prefixes that is mostly nothing to do; it matters where
 agent refuses a set whose members need each other. Such a set is unresolved: neither good nor bad.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """The differences of two configurations, without keys that tie an agent to its machine."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase

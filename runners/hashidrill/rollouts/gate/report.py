@@ -1,7 +1,5 @@
 """A gate's result in every form: JSON, JUnit and SARIF for machines; lines, Markdown and pages for people."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Sequence

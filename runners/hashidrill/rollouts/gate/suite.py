@@ -1,7 +1,5 @@
 """The experiments of a gate: a suite, those for the changed keys first, as many as fit into the time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -7,8 +7,6 @@ expectations that could not be judged, on one side only hide that side's behavio
 suite: one regression anywhere is a regression, and one experiment without an answer keeps the suite from passing.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

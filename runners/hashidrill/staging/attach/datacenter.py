@@ -5,8 +5,6 @@ changed only if a carrier reaches the host (hashidrill.staging.carriers): a faul
 anything begins.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path

@@ -4,8 +4,6 @@
 code that calls `http://ADDRESS:PORT` of an agent: the request goes to that agent's own URL, with its login.
 """
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

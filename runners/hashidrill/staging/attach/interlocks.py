@@ -235,6 +235,7 @@ def window_of(action: Action, experiment: Experiment, everyone: frozenset[str]) 
 def longest_s(experiment: Experiment) -> float:
     """The longest time of a run, in seconds, until all is reverted."""
     method_s = max(float(step.at + step.for_) for step in experiment.method)
+    method_s += sum(step.waits_s for step in experiment.method)
     before_s = float(experiment.datacenter.ready_within) + float(experiment.steady_state.within)
     return before_s + method_s + float(experiment.recovery.for_) + _REVERTS_S
 

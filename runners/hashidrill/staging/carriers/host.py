@@ -1,7 +1,5 @@
 """The capabilities that a carrier adds to a host, implemented by agents and observers that run there."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import signal as signals

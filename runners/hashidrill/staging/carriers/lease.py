@@ -1,7 +1,5 @@
 """One fault on one host, in force while the runner renews its lease every few seconds."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Awaitable, Callable, Mapping

@@ -4,8 +4,6 @@ A job is a system batch job with the driver raw_exec, for one node by its id: No
 again once it ended. The job holds no secrets: the arguments of a fault come by exec. Paths and fields of Nomad 1.10.5.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """Which capabilities carriers add to which hosts: checked before a run, and held during it."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace

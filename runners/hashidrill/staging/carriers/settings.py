@@ -1,7 +1,5 @@
 """The part `carriers:` of an Attach file."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

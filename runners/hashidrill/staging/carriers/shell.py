@@ -4,8 +4,6 @@ python3 FILE                 a program as a file, as a Nomad job has it
 python3 -c STARTER           and `handed(program)` at the beginning of standard input, as SSH has it
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import math

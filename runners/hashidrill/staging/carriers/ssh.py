@@ -1,7 +1,5 @@
 """Runs hashidrill's programs on hosts over SSH. Host keys are always checked, and passwords are never requested."""
 
-from __future__ import annotations
-
 import contextlib
 import getpass
 import os

@@ -7,8 +7,6 @@ operations come out in the order in which they ended.
 Any problem with one worker ends the run: {"error": ...} and exit code 1. The run never goes on with fewer workers.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

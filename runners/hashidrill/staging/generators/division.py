@@ -6,8 +6,6 @@ exactly, whatever the profile does, and no two workers share an operation. A loa
 things, or reacts to events) is offered whole by one worker.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

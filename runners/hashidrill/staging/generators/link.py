@@ -5,8 +5,6 @@ report the last message that they received, and resend everything after it. A du
 is an error, never a shorter stream. This module does no I/O.
 """
 
-from __future__ import annotations
-
 import json
 import struct
 from collections import deque

@@ -5,8 +5,6 @@ for its time repeatedly: the exchange with the shortest round trip is the most p
 within it. The offset is known to half of that round trip (RFC 5905, section 8).
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import ssl

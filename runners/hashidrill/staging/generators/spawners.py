@@ -1,7 +1,5 @@
 """Starts workers: what every spawner does, and the spawner that makes them processes of this machine."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -19,8 +19,6 @@ trustme requires in any case: it wraps OpenSSL, has had releases every few weeks
 Every function here is pure: texts, keys and times come from the caller.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import datetime as dt

@@ -9,8 +9,6 @@ bounded time.
 A webhook gets each line once by POST, as `application/json` (`Line.data()`), without delaying anything.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import os

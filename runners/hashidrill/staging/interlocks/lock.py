@@ -4,8 +4,6 @@ A dead runner stops renewing: within twice its TTL Consul ends the session, and 
 renew for a whole TTL counts the lock as lost and stops, because another run may hold it by then.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress

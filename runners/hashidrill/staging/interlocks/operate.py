@@ -4,8 +4,6 @@ A run may restore a snapshot, and with it the key-value store. So a stop and a d
 are gone, while a run holds the lock.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping

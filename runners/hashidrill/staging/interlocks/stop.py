@@ -1,7 +1,5 @@
 """The events that end a run from outside: the stop button, an arming that ends or is revoked, a lost lock."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 from collections.abc import Awaitable, Callable

@@ -5,8 +5,6 @@ events to standard output. SIGINT, SIGTERM, and the end of the pipe that its run
 reverts what is in force: a runner that was killed leaves nothing behind.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack

@@ -231,3 +231,71 @@ def test_what_was_planned_after_a_stop_came_later_in_the_recording(tmp_path):
     recording = run.build()
     begin_ns = recording.phases["method"][0]
     assert [(at_in_method_ns(recording, at_s) - begin_ns) / S for at_s in (3, 12, 13, 20, 25)] == [3, 12, 18, 25, 32]
+
+
+# `when`
+
+
+def waits(when, more="", at="12s"):
+    return f"{{mark: later, at: {at}, for: 1s, when: {when}{more}}}"
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        "leader elected",
+        "leader elected in consul",
+        "snapshot begins",
+        "snapshot installed",
+        "a server is 100 entries behind",
+        "fault slow proven",
+        "fault slow gone",
+        "load kv-writes errors",
+    ],
+)
+def test_a_step_waits_for_a_moment_that_the_datacenter_shows(when):
+    experiment = load_text(with_method(SLOW, waits(when, ", within: 20s")))
+    assert (str(experiment.method[1].when), experiment.method[1].waits_s) == (when, 20)
+    assert experiment.method[0].waits_s == 0
+    again = type(experiment).model_validate(experiment.model_dump(mode="json", by_alias=True))
+    assert again.method == experiment.method
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize(
+    ("when", "more", "said"),
+    [
+        ("leader electd", "", "'leader electd' is not a moment; write one of: leader elected, snapshot begins"),
+        ("a server is 0 entries behind", "", "is not a moment"),
+        ("12", "", "is not a moment"),
+        ("leader elected in nomad", "", "cannot show 'leader elected' in nomad: only consul shows it"),
+        ("fault slwo gone", "", "'slwo' is no name of a fault in this method: did you mean slow?"),
+        ("load kv-write errors", "", "there is no load 'kv-write'"),
+        ("leader elected", ", within: 0s", "expected more than 0, got '0s'"),
+        ("leader elected", ", within: 2h", "2h is too long: a step waits at most 1h"),
+    ],
+)
+def test_a_moment_that_cannot_come_is_refused(when, more, said):
+    assert said in refused(SLOW, waits(when, more))
+
+
+@pytest.mark.lie
+def test_a_moment_of_a_fault_comes_by_the_plan_before_the_step_or_never():
+    assert "'slow' ends 10s into the method, after this step (9s)" in refused(SLOW, waits("fault slow gone", at="9s"))
+    assert "'slow' begins 2s into the method, after this step (1s)" in refused(
+        SLOW, waits("fault slow proven", at="1s")
+    )
+    assert "waits for itself" in refused(SLOW.replace("for: 8s", "for: 8s, when: fault slow proven"))
+    assert "within: bounds the wait" in refused(SLOW.replace("for: 8s", "for: 8s, within: 3s"))
+
+
+@pytest.mark.lie
+def test_a_datacenter_without_such_a_product_shows_no_election():
+    text = "datacenter: {sample: {}}\nload: {gets: {kind: sample.get, rate: 5/s, via: 'sample:stores'}}"
+    head, _, _ = GOOD.partition("datacenter:")
+    whole = f"""{head}{text}
+steady_state: {{for: 2s, require: ["gets.errors < 1%"]}}
+method: [{{fault: process.pause, on: "sample:stores", for: 2s, when: leader elected}}]
+expect: [{{available_during: {{load: gets, success: 10%}}}}]
+"""
+    assert "the datacenter cannot show 'leader elected': sample cannot show it" in refused(text=whole)

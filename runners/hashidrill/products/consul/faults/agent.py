@@ -1,7 +1,5 @@
 """Stops agents gracefully, and replaces servers with new ones."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

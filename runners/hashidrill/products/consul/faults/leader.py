@@ -1,7 +1,5 @@
 """Leadership: transfer it, keep a server from it, or pin it to a server."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar

@@ -5,8 +5,6 @@ BoltDB rewrites the list of its free pages at each commit, 8 bytes per page: wit
 Consul do it; the observers are the real `bbolt` and the kernel's count of the process's writes.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

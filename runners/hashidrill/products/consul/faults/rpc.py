@@ -14,8 +14,6 @@ The rules also hold for the port on which canaries listen: a canary's request th
 the observer sees the rules at work on a connection of its own.
 """
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar

@@ -4,8 +4,6 @@ Both happen once, and reverting does not undo them: rolled-back data stays rolle
 loss. The observer reads the snapshot file itself, and markers: keys that must be present, or absent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """The base of loads on Consul: their places, the send time in each change, and honest outcomes."""
 
-from __future__ import annotations
-
 import re
 
 from hashidrill.core.loads.answer import Answer, shown_body

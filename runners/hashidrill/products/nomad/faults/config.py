@@ -1,7 +1,5 @@
 """Changes configuration keys of a Nomad agent, server or client, by a restart, and restores them by another one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """Leadership of Nomad's servers: transfer it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 

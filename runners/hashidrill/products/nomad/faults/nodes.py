@@ -1,7 +1,5 @@
 """Faults of one client of Nomad: drained, ineligible, cut off from the servers, or a black hole for work."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

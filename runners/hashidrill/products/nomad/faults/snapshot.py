@@ -5,8 +5,6 @@ allocations that no server knows, until they hear so. The observer reads the sna
 that must be present, or absent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar

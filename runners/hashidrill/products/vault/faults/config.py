@@ -1,7 +1,5 @@
 """Changes a server's configuration, and restarts it: Vault reads most of its file only when it starts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 

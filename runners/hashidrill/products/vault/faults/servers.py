@@ -1,7 +1,5 @@
 """Faults of Vault's servers: a seal, a step-down, a revoked token; each observed at the servers' own API."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -5,8 +5,6 @@ loss. Markers, policies that allow nothing, identify a state: Vault lists polici
 are readable in a snapshot.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
