@@ -4,10 +4,12 @@ import signal
 from pathlib import Path
 
 from hashidrill.core.errors import RecordingError
-from hashidrill.core.judging.judge import stored, with_note, write_verdict
+from hashidrill.core.judging.judge import judge, stored, with_note
 from hashidrill.core.judging.verdict import RunVerdict
 from hashidrill.core.protocols.events import Expected, Judged
+from hashidrill.core.recording.provenance import Lookup
 from hashidrill.core.recording.reader import Recording
+from hashidrill.core.util.files import VERDICT_NAME
 from hashidrill.core.util.interrupts import PutOff
 from hashidrill.reports.html import write_html
 from hashidrill.reports.markdown import write_markdown
@@ -20,10 +22,15 @@ def judge_and_report(
 
     There is no report of a recording that cannot be read: the verdict, INVALID then, says why. There is also no report
     if nothing can be written there (a full disk, another user's recording): a note says so. A terminal that is closed
-    meanwhile interrupts afterwards.
+    meanwhile interrupts afterwards. An earlier verdict and its reports stay if a hypothesis of the run is missing now.
     """
     with PutOff(signal.SIGHUP):
-        return _reported(recording, write_verdict(recording, near_to=near_to, recorded_hypotheses=recorded_hypotheses))
+        verdict = judge(recording, near_to=near_to, recorded_hypotheses=recorded_hypotheses)
+        lookup = Lookup(recording.path, near_to, recorded=recorded_hypotheses)
+        missing = sorted({each.hypothesis for each in verdict.judgements if lookup.is_missing(each.hypothesis)})
+        if missing and (recording.path / VERDICT_NAME).exists():
+            return with_note(verdict, f"nothing was written: without {', '.join(missing)} the earlier verdict stays"), None
+        return _reported(recording, stored(recording, verdict))
 
 
 def report_of(recording: Recording, verdict: RunVerdict) -> tuple[RunVerdict, Path | None]:

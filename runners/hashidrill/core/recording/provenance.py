@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from hashidrill import __version__
 from hashidrill.core import hypothesis
-from hashidrill.core.errors import RecordingError, UnknownNameError
+from hashidrill.core.errors import RecordingError, UnknownNameError, UsageError
 from hashidrill.core.experiment.resolved import sha256
 from hashidrill.core.hypothesis.files import from_source, is_shipped, source_of, with_digest
 from hashidrill.core.util import safe_json
@@ -51,6 +51,15 @@ class Lookup:
         if name not in self._used:
             self._used[name] = self._from_recording(name) if self._recorded is True else self._from_here(name)
         return self._used[name]
+
+    def is_missing(self, name: str) -> bool:
+        """Whether the run resolved this hypothesis and it cannot be had here."""
+        try:
+            return self._about(name) is not None and not self(name)
+        except UnknownNameError:
+            return True
+        except (RecordingError, UsageError):
+            return False  # its source is damaged, or does not load: a verdict of its own
 
     def notes(self) -> list[str]:
         """Notes about the hypotheses for the verdict's reader."""

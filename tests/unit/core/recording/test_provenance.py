@@ -285,6 +285,16 @@ class TestRecordedHypotheses:
         assert code == 3
         assert "warning" not in err
 
+    def test_check_without_the_runs_own_hypotheses_keeps_the_earlier_verdict(self, project, check):
+        path = project.recorded().path
+        kept = [path / name for name in ("verdict.json", "report.html", "summary.md")]
+        assert check(path, "--hypotheses", project.hypotheses)[0] == 0
+        before = [each.read_bytes() for each in kept]
+        code, out, _ = check(path)
+        assert code == 3
+        assert "nothing was written: without few the earlier verdict stays" in out
+        assert [each.read_bytes() for each in kept] == before
+
     def test_check_takes_a_folder_of_hypotheses(self, project, check):
         path = project.recorded().path
         assert check(path, "--hypotheses", project.hypotheses)[0] == 0
