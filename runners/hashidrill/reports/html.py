@@ -6,8 +6,6 @@ page allows this page's own script and style by their hashes and nothing else, s
 escaping could neither run nor load anything.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
@@ -15,9 +13,11 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from hashidrill.core.judging.verdict import Finding, Judgement, RunVerdict, Verdict
+from hashidrill.core.recording.reader import FaultWindow, Recording
 from hashidrill.core.units import counted
 from hashidrill.core.util.files import write_whole
 from hashidrill.core.util.redaction import Redactor
@@ -53,12 +53,6 @@ from hashidrill.reports.text import (
     human_figure,
     paragraphs,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hashidrill.core.recording.reader import FaultWindow, Recording
-
 
 MOST_ROWS = 200
 LONGEST_CONFIG = 40_000

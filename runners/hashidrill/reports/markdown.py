@@ -1,12 +1,12 @@
 """The summary of a run for a pull request or a chat: short, and plain GitHub-flavoured Markdown."""
 
-from __future__ import annotations
-
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from hashidrill.core.judging.verdict import RunVerdict
+from hashidrill.core.recording.reader import FaultWindow, Recording
 from hashidrill.core.util.files import write_whole
 from hashidrill.reports.document import code, plain, row_table, to_markdown
 from hashidrill.reports.figures import (
@@ -24,12 +24,6 @@ from hashidrill.reports.followed import followed_section
 from hashidrill.reports.html import FINDINGS, REPORT_NAME, SYMBOLS, attached_to, tally
 from hashidrill.reports.story import ALERTS, alert_rows, story
 from hashidrill.reports.text import NOTHING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hashidrill.core.judging.verdict import RunVerdict
-    from hashidrill.core.recording.reader import FaultWindow, Recording
 
 SUMMARY_NAME = "summary.md"
 MOST_ROWS = 50

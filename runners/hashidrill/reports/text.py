@@ -3,15 +3,10 @@
 Values that were not measured (NaN, None) are printed as a dash.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import re
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 NOTHING = "\N{EN DASH}"
 _BARS = "▁▂▃▄▅▆▇█"

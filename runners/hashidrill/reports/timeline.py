@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,16 +18,11 @@ from hashidrill.core.judging import measure
 from hashidrill.core.judging.measure import at_in_method_ns
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.service import Drawn, Lane, Panel, asks, lanes
+from hashidrill.core.recording.reader import FaultWindow, Floats, Operations, Recording, Series
 from hashidrill.core.units import counted
 from hashidrill.reports.figures import fault_span, mark_spans, operations_of, run_end_ns, served_by
 from hashidrill.reports.followed import followed_steps, step_lane, step_marks
 from hashidrill.reports.text import one_line, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from hashidrill.core.recording.reader import FaultWindow, Floats, Operations, Recording, Series
-
 
 LIMIT_BYTES = 1_000_000
 MOST_POINTS = 600

@@ -13,11 +13,10 @@ All times are seconds since the run began. Without calls of `phase`, the run sta
 steady state from 4, has its method from 10 to 30, recovers until 50, and ends at 52.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import Any, Self
 
 from hashidrill.core.experiment.model import ATTEMPTS
 from hashidrill.core.protocols.abc import Detail, Operation, Sample
@@ -28,9 +27,6 @@ from hashidrill.core.recording.seal import seal
 from hashidrill.core.recording.writer import FORMAT, RESOLVED_NAME, RecordingWriter
 from hashidrill.core.util.files import JOURNAL_NAME
 from hashidrill.core.util.nested import merge
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _PHASES = {"start": 0.0, "ready": 2.0, "steady": 4.0, "method": 10.0, "recovery": 30.0, "quiesce": 50.0}
 _EPOCH = 1_760_000_000.0

@@ -6,13 +6,11 @@ thousand is 1.1 times, and none against none is 1. Counts are only as exact as c
 be chance.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,9 +33,7 @@ from hashidrill.core.compare.statistics import (
     ratio,
     rounds_needed,
 )
-
-if TYPE_CHECKING:
-    from hashidrill.core.recording.columns import Floats
+from hashidrill.core.recording.columns import Floats
 
 FEWEST_INTERVALS = 5
 """If both sides measured fewer common intervals than this, only the round's two numbers count."""

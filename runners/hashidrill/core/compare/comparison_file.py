@@ -4,15 +4,14 @@ It is a folder with one file, comparison.json, next to the recordings that it na
 recordings stay unchanged: each can be judged, reported and healed by itself.
 """
 
-from __future__ import annotations
-
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hashidrill import __version__
 from hashidrill.core.errors import ExperimentError, RecordingError
@@ -22,9 +21,6 @@ from hashidrill.core.recording.provenance import HYPOTHESES_NAME
 from hashidrill.core.util import safe_json
 from hashidrill.core.util.files import COMPARISON_NAME, write_whole
 from hashidrill.core.util.redaction import Redactor
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 FORMAT = 1
 

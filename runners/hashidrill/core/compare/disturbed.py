@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,9 +17,7 @@ from hashidrill.core.compare.measured import IN_DOUBT_AT_MOST
 from hashidrill.core.errors import OTHER_WORK
 from hashidrill.core.judging import measure
 from hashidrill.core.judging.doubts import IDLE_SHARE, MachineUse, machine_use
-
-if TYPE_CHECKING:
-    from hashidrill.core.recording.reader import Recording
+from hashidrill.core.recording.reader import Recording
 
 VARIES = 1.5
 """A run that is not starved takes at most this many times the leaner side's median use."""

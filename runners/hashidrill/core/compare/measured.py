@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,10 +25,8 @@ from hashidrill.core.judging.measure import SECOND
 from hashidrill.core.judging.reads import Read
 from hashidrill.core.judging.validity import Validity
 from hashidrill.core.protocols.abc import Reason
-
-if TYPE_CHECKING:
-    from hashidrill.core.recording.columns import Bools, Floats, Int64s, Operations
-    from hashidrill.core.recording.reader import Recording
+from hashidrill.core.recording.columns import Bools, Floats, Int64s, Operations
+from hashidrill.core.recording.reader import Recording
 
 IN_DOUBT_AT_MOST = 0.25
 """A figure with a larger share in doubt counts as not measured."""

@@ -1,20 +1,16 @@
 """Experiments over an existing datacenter: the discovered hosts replace the `datacenter:` of the file."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hashidrill.core.errors import AttachError
 from hashidrill.core.experiment.documents import Document
 from hashidrill.core.experiment.loader import resolve_document
-
-if TYPE_CHECKING:
-    from hashidrill.core.experiment.resolved import ResolvedExperiment
+from hashidrill.core.experiment.resolved import ResolvedExperiment
 
 KIND = "Attach"
 _OURS = ("kind", "attach", "kubernetes", "disk", "ready_within")

@@ -1,20 +1,15 @@
 """A datacenter's services and their start order, its hosts if it is attached, and local disks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field, field_validator
 
 from hashidrill.core.errors import UsageError
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.protocols import registry
-from hashidrill.core.protocols.service import AgentPlace, OnEveryHost, after, standing
+from hashidrill.core.protocols.service import AgentPlace, OnEveryHost, Service, after, standing
 from hashidrill.core.units import Size
-
-if TYPE_CHECKING:
-    from hashidrill.core.protocols.service import Service
 
 
 class AttachedHost(Strict):

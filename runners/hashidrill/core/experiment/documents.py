@@ -12,13 +12,11 @@ import re
 import textwrap
 import unicodedata
 import warnings
+from collections.abc import Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from hashidrill.core.errors import ExperimentError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Generator, Iterable, Sequence
 
 Loc = tuple[str | int, ...]
 """A place in a document: `("load", "kv-writes", "rate")`, `("method", 0, "for")`."""

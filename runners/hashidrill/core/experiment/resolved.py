@@ -7,20 +7,17 @@ and the recording (`resolved.json`); their readers read no YAML and look up no k
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hashidrill.core.errors import ExperimentError
+from hashidrill.core.experiment.documents import Document
 from hashidrill.core.experiment.library import complete
 from hashidrill.core.experiment.model import Experiment
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from hashidrill.core.experiment.documents import Document
 
 
 class Parameters(BaseModel):

@@ -1,18 +1,12 @@
 """The rights that an experiment needs, and for each right the faults, loads, services and other parts that need it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
-from hashidrill.core.experiment.model import services_of
+from hashidrill.core.experiment.model import Experiment, services_of
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import NeedsLoadRights, NeedsRights
+from hashidrill.core.protocols.rights import Right
 from hashidrill.core.protocols.service import HasAcls
-
-if TYPE_CHECKING:
-    from hashidrill.core.experiment.model import Experiment
-    from hashidrill.core.protocols.rights import Right
 
 
 def rights_of(experiment: Experiment, others: Mapping[str, Iterable[Right]] | None = None) -> dict[Right, list[str]]:

@@ -7,22 +7,17 @@ The datacenter resolves a role to hosts when the fault is injected. This module 
 hosts it could ever match, so that impossible selectors are found before anything starts.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hashidrill.core.errors import UnknownNameError
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.claims import Place
 from hashidrill.core.protocols.registry import near
-from hashidrill.core.protocols.service import MovesRoles, Standing, roles_of
+from hashidrill.core.protocols.service import MovesRoles, Service, Standing, roles_of
 from hashidrill.core.units import shown
-
-if TYPE_CHECKING:
-    from hashidrill.core.protocols.service import Service
 
 CLIENT_PREFIX = "client:"
 

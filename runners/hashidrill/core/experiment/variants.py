@@ -4,12 +4,11 @@ An overlay is merged as `extends` merges: mappings key by key, and the overlay w
 of the experiment; null removes a key. The result is a whole experiment, which is checked again.
 """
 
-from __future__ import annotations
-
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hashidrill.core.errors import UnknownNameError, UsageError
 from hashidrill.core.experiment.checks import check_sections, written_variants
@@ -18,9 +17,6 @@ from hashidrill.core.experiment.loader import resolve_document
 from hashidrill.core.experiment.model import NAME_PATTERN, OF_VARIANTS, SECTIONS
 from hashidrill.core.experiment.resolved import ResolvedExperiment, Variant
 from hashidrill.core.protocols.registry import near
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = ["SECTIONS", "variant_of", "variants_of", "varied"]
 

@@ -8,20 +8,16 @@ acknowledged while the fault was in force proves nothing about the fault, howeve
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hashidrill.core.errors import HypothesisInvalidError
 from hashidrill.core.judging import measure
 from hashidrill.core.judging.measure import NO_FAULT, SECOND
-from hashidrill.core.recording.reader import FaultWindow
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hashidrill.core.recording.reader import Bools, MarkWindow, Operations, Recording
+from hashidrill.core.recording.reader import Bools, FaultWindow, MarkWindow, Operations, Recording
 
 BEFORE_S = 5.0
 """Writes acknowledged this long before a fault are at risk too: a majority may not have them on disk yet.

@@ -4,21 +4,21 @@ A pure function of the recording: no clock, no network. The same recording gives
 year.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from hashidrill.core import hypothesis
 from hashidrill.core.errors import HashidrillError, HypothesisInvalidError, RecordingError
+from hashidrill.core.experiment.model import Expectation, Experiment, KnownIssue
+from hashidrill.core.hypothesis import Held
 from hashidrill.core.judging import measure
 from hashidrill.core.judging.doubts import Doubt, offers, readable
 from hashidrill.core.judging.measure import SECOND, in_force, percentile, served_s
@@ -27,16 +27,10 @@ from hashidrill.core.judging.validity import Validity
 from hashidrill.core.judging.verdict import HARMLESS, NOT_JUDGED, Finding, Judgement, RunVerdict
 from hashidrill.core.protocols.service import lanes
 from hashidrill.core.recording.provenance import Lookup
+from hashidrill.core.recording.reader import FaultWindow, Operations, Recording
 from hashidrill.core.recording.seal import damage
 from hashidrill.core.util.files import VERDICT_NAME, write_whole
 from hashidrill.core.util.safe_json import parse
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from hashidrill.core.experiment.model import Expectation, Experiment, KnownIssue
-    from hashidrill.core.hypothesis import Held
-    from hashidrill.core.recording.reader import FaultWindow, Operations, Recording
 
 _LEAST_OPERATIONS = 10
 _MORE_ERRORS = 0.001

@@ -7,9 +7,9 @@ counts as infinitely slow: an error that returns in a millisecond served no clie
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from hashidrill.core.protocols.registry import near
 from hashidrill.core.protocols.service import LEADS, SILENT_S, lanes
 from hashidrill.core.recording.reader import Bools, FaultWindow, Floats, Int64s, MarkWindow, Operations, Recording
 from hashidrill.core.units import Duration
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 SECOND = 1_000_000_000
 STEP_S = 0.1

@@ -6,23 +6,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hashidrill.core.errors import NOT_READY, HypothesisInvalidError
-from hashidrill.core.experiment.model import ATTEMPTS, Mark, Step
+from hashidrill.core.experiment.model import ATTEMPTS, ClientSpec, Experiment, Mark, Step
 from hashidrill.core.judging import measure
 from hashidrill.core.judging.doubts import Doubt, doubts, generator_doubts, readable
 from hashidrill.core.recording.columns import NOT_ITS_OWN
+from hashidrill.core.recording.reader import FaultWindow, MarkWindow, Recording
 from hashidrill.core.recording.seal import damage
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from hashidrill.core.experiment.model import ClientSpec, Experiment
-    from hashidrill.core.recording.reader import FaultWindow, MarkWindow, Recording
 
 _OUTCOMES = {
     "died": "the run died: its journal has no end (was it killed?)",

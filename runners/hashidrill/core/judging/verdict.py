@@ -1,13 +1,8 @@
 """Verdicts, and how they merge: FAIL outranks INVALID, INVALID outranks PASS; merging nothing is INVALID."""
 
-from __future__ import annotations
-
 import enum
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 
 class Verdict(enum.StrEnum):

@@ -3,11 +3,9 @@
 It shares no code and no connection with loads.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from collections.abc import AsyncGenerator, Container, Mapping, Sequence
+from typing import ClassVar, TypeVar
 
 import anyio
 import httpx2
@@ -16,9 +14,6 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from hashidrill.core.probes.base import BaseProbe, SickError
 from hashidrill.core.protocols.abc import Sample
 from hashidrill.core.protocols.service import LEADS
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Container, Mapping
 
 T = TypeVar("T")
 

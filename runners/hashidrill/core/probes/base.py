@@ -1,18 +1,12 @@
 """What all probes share: a deadline for each sample, and failed samples where the target is sick."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar
 
 import anyio
 
-from hashidrill.core.protocols.abc import Sample
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from hashidrill.core.protocols.abc import Probe
+from hashidrill.core.protocols.abc import Probe, Sample
 
 
 class SickError(Exception):

@@ -5,8 +5,6 @@ any. `t_ns` is the run's clock; `wall` is seconds since the epoch, for comparing
 number and its MAC (hashidrill.core.recording.signed_runs).
 """
 
-from __future__ import annotations
-
 import contextlib
 import hmac
 import json
@@ -15,18 +13,15 @@ import re
 import stat
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from hashidrill.core.errors import FaultError, JournalHeldError
 from hashidrill.core.util.files import held_by_us, private, private_folder, write_whole
 from hashidrill.core.util.redaction import Redactor
 from hashidrill.core.util.safe_json import parse
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 KEPT = "kept"
 

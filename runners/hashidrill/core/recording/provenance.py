@@ -7,24 +7,19 @@ is not judged. Judging never runs a file of a recording unless the user asks for
 a stranger's.
 """
 
-from __future__ import annotations
-
 import shlex
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hashidrill import __version__
 from hashidrill.core import hypothesis
 from hashidrill.core.errors import RecordingError, UnknownNameError, UsageError
 from hashidrill.core.experiment.resolved import sha256
+from hashidrill.core.hypothesis import Hypothesis
 from hashidrill.core.hypothesis.files import from_source, is_shipped, source_of, with_digest
 from hashidrill.core.util import safe_json
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from hashidrill.core.hypothesis import Hypothesis
 
 HYPOTHESES_NAME = "hypotheses.json"
 _SHOWN = 12

@@ -11,8 +11,6 @@ with its number of lines, until it has left nothing to heal. A copy, a truncated
 do not match the note.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import hmac
@@ -21,21 +19,17 @@ import os
 import re
 import secrets
 import stat
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hashidrill.core.errors import NotOursError, UsageError
-from hashidrill.core.recording.journal import LineKey, read_journal, signed_entries, signed_lines
+from hashidrill.core.recording.journal import Entry, LineKey, read_journal, signed_entries, signed_lines
 from hashidrill.core.recording.writer import RESOLVED_NAME
 from hashidrill.core.util import safe_json
 from hashidrill.core.util.files import HEAL_NAME, JOURNAL_NAME, private_folder
 from hashidrill.core.util.folders import state_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from hashidrill.core.recording.journal import Entry
 
 KEY_NAME = "machine.key"
 OPEN_NAME = "open"

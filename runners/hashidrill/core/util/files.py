@@ -1,13 +1,9 @@
 """Files that are replaced whole, private files, locks, and logs whose lines are synced to disk."""
 
-from __future__ import annotations
-
 import fcntl
 import os
-from typing import IO, TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
+from typing import IO, Literal
 
 COMPARISON_NAME = "comparison.json"
 """The file that compares several recordings; it makes its folder a comparison."""

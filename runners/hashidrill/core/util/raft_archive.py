@@ -4,23 +4,19 @@ A gzipped tar of `meta.json` (Raft's own index, term and size), `state.bin`, in 
 `SHA256SUMS` of both (snapshot/archive.go of Consul, helper/snapshot/archive.go of Nomad).
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io
 import tarfile
 import zlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TypeVar
 
 from hashidrill.core.errors import RecordingError
 from hashidrill.core.util.files import private_folder, write_whole
 from hashidrill.core.util.safe_json import parse
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
 
 T = TypeVar("T")
 META, STATE, SUMS = "meta.json", "state.bin", "SHA256SUMS"

@@ -12,10 +12,8 @@ import contextlib
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from collections.abc import Iterator
+from typing import Any
 
 _FOLDER = os.O_PATH | os.O_DIRECTORY
 _NEVER = os.O_NOFOLLOW | os.O_CLOEXEC

@@ -1,11 +1,9 @@
 """`hashidrill staging acl`: the least that tokens must be allowed."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -15,7 +13,7 @@ from hashidrill.core.experiment.loader import resolve
 from hashidrill.core.experiment.rights import reasons, rights_of, together
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.registry import near
-from hashidrill.core.protocols.rights import of_service
+from hashidrill.core.protocols.rights import Right, of_service
 from hashidrill.core.protocols.service import HasAcls
 from hashidrill.faces.cli.common import Json, examples, print_json, print_text
 from hashidrill.kubernetes import rbac
@@ -24,9 +22,6 @@ from hashidrill.staging.attach.target import IN_CLUSTER, KUBERNETES, PODS_PLACE,
 from hashidrill.staging.carriers.settings import carrier_rights, carriers_of
 from hashidrill.staging.generators.settings import engine_rights, worker_count
 from hashidrill.staging.interlocks.settings import InterlockSettings, interlock_rights, settings_of
-
-if TYPE_CHECKING:
-    from hashidrill.core.protocols.rights import Right
 
 _OF_PODS = "finding pods, and forwards to those without a route"
 

@@ -3,11 +3,11 @@
 It only reads, so a read-only token is enough.
 """
 
-from __future__ import annotations
-
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 
@@ -20,8 +20,9 @@ from hashidrill.core.protocols.abc import NotByAddress
 from hashidrill.faces.cli.common import print_json, print_line
 from hashidrill.kubernetes.attach_capabilities import located, look, reached
 from hashidrill.staging.attach.datacenter import attach, described
-from hashidrill.staging.attach.discovery import troubles, unanswered
-from hashidrill.staging.attach.target import read_target
+from hashidrill.staging.attach.discovery import Estate, troubles, unanswered
+from hashidrill.staging.attach.target import AttachTarget, read_target
+from hashidrill.staging.carriers.open_carriers import Offers
 from hashidrill.staging.runs.attach_limits import (
     NO_CARRIERS,
     absent,
@@ -30,14 +31,6 @@ from hashidrill.staging.runs.attach_limits import (
     unseen_signals,
     unselected,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from hashidrill.staging.attach.discovery import Estate
-    from hashidrill.staging.attach.target import AttachTarget
-    from hashidrill.staging.carriers.open_carriers import Offers
 
 _MOST_SHOWN = 3
 

@@ -1,16 +1,15 @@
 """heal: clean up after dead runs."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import anyio
 import typer
+from rich.console import Console
 
 from hashidrill.core.errors import UsageError
 from hashidrill.core.recording.journal import settled
@@ -32,9 +31,6 @@ from hashidrill.faces.cli.common import (
 from hashidrill.lab.runs.heal import Healed, heal_local, sweep
 from hashidrill.lab.runs.launch import RUNS_DIR
 from hashidrill.reports.live import display as live
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _NOT_REVERTED = 4
 

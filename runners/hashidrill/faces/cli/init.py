@@ -1,18 +1,17 @@
 """init, new: files to start from in a repository of your own. Neither overwrites a file."""
 
-from __future__ import annotations
-
 import os
 import re
+from collections.abc import Mapping
 from importlib import metadata
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from hashidrill.core.errors import UsageError
-from hashidrill.core.experiment.documents import child_of
+from hashidrill.core.experiment.documents import Document, Loc, child_of
 from hashidrill.core.experiment.library import (
     FOLDER as EXPERIMENTS,
 )
@@ -34,11 +33,6 @@ from hashidrill.core.util.folders import PLAYBOOKS, both, find_playbook, shipped
 from hashidrill.core.util.safe_json import parse
 from hashidrill.faces.cli.common import Json, console, examples, print_json
 from hashidrill.reports.live import display as live
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from hashidrill.core.experiment.documents import Document, Loc
 
 HYPOTHESES, TESTS = "hypotheses", "tests"
 WORKFLOW = ".github/workflows/hashidrill.yml"

@@ -1,12 +1,10 @@
 """`hashidrill staging arm`, `disarm` and `stop`: an operator's commands for an existing datacenter."""
 
-from __future__ import annotations
-
 import datetime as dt
 import os
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import Annotated, TypeVar
 
 import anyio
 import typer
@@ -14,6 +12,7 @@ import typer
 from hashidrill.core.errors import InterlockError, UsageError
 from hashidrill.core.experiment.library import SUFFIXES, find_experiment, read_document
 from hashidrill.core.experiment.loader import resolve
+from hashidrill.core.experiment.model import Experiment
 from hashidrill.core.util.folders import PLAYBOOKS
 from hashidrill.core.util.folders import located as lookup
 from hashidrill.faces.cli.common import AttachFile, Json, duration_s, examples, print_json, print_text
@@ -27,9 +26,6 @@ from hashidrill.staging.interlocks import arming, operate
 from hashidrill.staging.interlocks.arming import Armed
 from hashidrill.staging.interlocks.kv import Kv
 from hashidrill.staging.interlocks.settings import InterlockSettings, settings_of
-
-if TYPE_CHECKING:
-    from hashidrill.core.experiment.model import Experiment
 
 T = TypeVar("T")
 By = Annotated[

@@ -4,27 +4,22 @@
 returns.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from hashidrill.core import hypothesis
 from hashidrill.core.experiment.schema import experiment_schema
 from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.abc import Observer
 from hashidrill.faces.cli.app import app
 from hashidrill.faces.cli.library import COMMON, parameters
 from hashidrill.faces.cli.listing import rows_of
 from hashidrill.gamedays.gameday.model import gameday_schema
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from hashidrill.core.protocols.abc import Observer
 
 Schema = dict[str, Any]
 _MADE = "Generated from the code by `python -m hashidrill.faces.cli.reference`; do not edit.\n"

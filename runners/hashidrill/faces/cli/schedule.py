@@ -1,7 +1,5 @@
 """schedule: runs an experiment or a game day at fixed times."""
 
-from __future__ import annotations
-
 import datetime as dt
 import os
 import platform
@@ -10,7 +8,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 from zoneinfo import ZoneInfo
 
 import anyio
@@ -20,6 +18,7 @@ from hashidrill.core.errors import AttachError, UsageError
 from hashidrill.core.experiment.attached import check_no_variants
 from hashidrill.core.experiment.library import SUFFIXES, find_experiment, library_name, read_document, read_experiment
 from hashidrill.core.experiment.loader import load_experiment, resolve
+from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.core.util.files import write_whole
 from hashidrill.core.util.folders import PLAYBOOKS, located
 from hashidrill.faces.cli.common import Json, examples, own_program, print_json, print_line
@@ -30,9 +29,6 @@ from hashidrill.gamedays.schedules import jobs
 from hashidrill.gamedays.schedules.cron import cron as read_cron
 from hashidrill.gamedays.schedules.cron import next_times
 from hashidrill.gamedays.schedules.jobs import Job
-
-if TYPE_CHECKING:
-    from hashidrill.core.experiment.resolved import ResolvedExperiment
 
 _OURS = "# Written by `hashidrill schedule`"
 _RUNS = re.compile(

@@ -1,7 +1,5 @@
 """train, say: games for people on call."""
 
-from __future__ import annotations
-
 import contextlib
 import enum
 import getpass
@@ -20,9 +18,10 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from rich.console import Console
 
 from hashidrill.core.errors import DatacenterError, HashidrillError, UsageError
 from hashidrill.core.util.files import private_folder, write_whole
@@ -40,9 +39,6 @@ from hashidrill.lab.provision.packages import allow_installing
 from hashidrill.lab.runs.launch import RUNS_DIR, new_folder
 from hashidrill.reports.live import display as live
 from hashidrill.reports.text import plain_line
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 TRAINING = "training"
 _LOOPBACK = "127.0.0.1"

@@ -1,28 +1,22 @@
 """validate: is an experiment right? Imports the kinds that the experiments name, but not the engine."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from hashidrill.core.engine.requirements import check_memory, lacking_memory
 from hashidrill.core.errors import ExperimentError, HashidrillError
+from hashidrill.core.experiment.documents import Document
 from hashidrill.core.experiment.library import FOLDER as EXPERIMENTS
 from hashidrill.core.experiment.library import SUFFIXES, find_experiment, list_experiments, read_experiment
 from hashidrill.core.experiment.loader import check_base, load_document, resolve
-from hashidrill.core.experiment.model import services_of
+from hashidrill.core.experiment.model import Experiment, services_of
+from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.core.protocols import registry
 from hashidrill.core.util.folders import PLAYBOOKS, find_playbook, located
 from hashidrill.faces.cli.common import Json, examples, print_json, print_line, print_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hashidrill.core.experiment.documents import Document
-    from hashidrill.core.experiment.model import Experiment
-    from hashidrill.core.experiment.resolved import ResolvedExperiment
 
 _RUNBOOK = ".md"
 """Runbooks are Markdown."""

@@ -1,22 +1,17 @@
 """pytest's view of an experiment: a file with one item per expectation, and one for its guardrails."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+import os
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from hashidrill.core.errors import HashidrillError
+from hashidrill.core.experiment.model import Expectation, Experiment
 from hashidrill.core.judging.judge import GUARDRAIL
 from hashidrill.core.judging.verdict import Finding, Judgement
 from hashidrill.faces.pytest_plugin.session import runs
 from hashidrill.faces.pytest_plugin.shared_runs import NotJudgedError, Run
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterator
-
-    from hashidrill.core.experiment.model import Expectation, Experiment
 
 _FAILED = (Finding.BROKEN, Finding.FIXED)
 _PYTEST_MARKS = {"filterwarnings", "parametrize", "skip", "skipif", "usefixtures", "xfail"}

@@ -1,35 +1,26 @@
 """The runs of one pytest session: each experiment is run once (or its recording found), and judged once."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from hashidrill.core.compare.comparison_file import read_comparison
-from hashidrill.core.compare.judged import judge_comparison
+import pytest
+
+from hashidrill.core.compare.comparison_file import Kept, read_comparison
+from hashidrill.core.compare.judged import ComparisonVerdict, judge_comparison
 from hashidrill.core.errors import HashidrillError, RecordingError, UsageError
 from hashidrill.core.experiment.loader import resolve
+from hashidrill.core.experiment.model import Experiment
+from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.core.experiment.variants import variant_of, variants_of
 from hashidrill.core.judging.comparison import differences
 from hashidrill.core.judging.judge import judge
-from hashidrill.core.protocols.events import Bus, Change, Phase, Proof
+from hashidrill.core.judging.verdict import RunVerdict
+from hashidrill.core.protocols.events import Bus, Change, Event, Phase, Proof
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.files import COMPARISON_NAME, JOURNAL_NAME, VERDICT_NAME
 from hashidrill.reports.compared import judge_and_report_comparison
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    import pytest
-
-    from hashidrill.core.compare.comparison_file import Kept
-    from hashidrill.core.compare.judged import ComparisonVerdict
-    from hashidrill.core.experiment.model import Experiment
-    from hashidrill.core.experiment.resolved import ResolvedExperiment
-    from hashidrill.core.judging.verdict import RunVerdict
-    from hashidrill.core.protocols.events import Event
 
 _SHOWN = 8
 """Lines of differences in one message."""

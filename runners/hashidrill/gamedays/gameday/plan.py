@@ -1,30 +1,23 @@
 """Reads a file of `kind: GameDay`, with every experiment that it names: one message names everything to fix."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hashidrill.core.errors import HashidrillError, UnknownNameError, UsageError
-from hashidrill.core.experiment.conditions import LOAD_STATISTICS, probe_signals
+from hashidrill.core.experiment.conditions import LOAD_STATISTICS, Condition, probe_signals
+from hashidrill.core.experiment.documents import Document, Loc
 from hashidrill.core.experiment.library import find_experiment, read_document
 from hashidrill.core.experiment.loader import resolve
 from hashidrill.core.experiment.model import services_of
 from hashidrill.core.experiment.pydantic_messages import is_kind, validated_kind
-from hashidrill.core.experiment.resolved import sha256
+from hashidrill.core.experiment.resolved import ResolvedExperiment, sha256
 from hashidrill.core.experiment.variants import variant_of
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.protocols.service import Drawn, lanes
 from hashidrill.core.units import shown
 from hashidrill.gamedays.gameday.model import KIND, GameDay, Question, RunSpec
-
-if TYPE_CHECKING:
-    from hashidrill.core.experiment.conditions import Condition
-    from hashidrill.core.experiment.documents import Document, Loc
-    from hashidrill.core.experiment.resolved import ResolvedExperiment
 
 _OF_ALL = "only the verdict of a comparison can be predicted: a question about a load has an answer in each of its runs"
 Resolve = Callable[[Path], "ResolvedExperiment"]

@@ -6,8 +6,6 @@ The URL is a secret, because anyone who knows it can write there. It comes from 
 never in a recording, the history or a message; messages name only its host. Redirects are not followed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os
@@ -16,8 +14,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
+
+import httpx2
 
 from hashidrill import __version__
 from hashidrill.core.errors import HashidrillError, UsageError
@@ -31,10 +31,6 @@ from hashidrill.gamedays.history.pages import moment, turn_line
 from hashidrill.gamedays.history.store import Store, opened
 from hashidrill.gamedays.history.webhook_templates import template
 from hashidrill.reports.text import one_line
-
-if TYPE_CHECKING:
-    import httpx2
-
 
 VARIABLE = "HASHIDRILL_NOTIFY"
 TEMPLATE = f"{VARIABLE}_TEMPLATE"

@@ -1,17 +1,16 @@
 """The games that each person has played, one line a game, in a file of theirs in the state directory."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
+from hashidrill.core.experiment.documents import Document
 from hashidrill.core.experiment.library import SUFFIXES, read_document
 from hashidrill.core.experiment.model import MOST_ENTRIES, Name
 from hashidrill.core.experiment.pydantic_messages import validated_kind
@@ -21,14 +20,9 @@ from hashidrill.core.units import Duration
 from hashidrill.core.util.files import append_line, private_folder
 from hashidrill.core.util.folders import find_playbook
 from hashidrill.core.util.safe_json import parse
-from hashidrill.gamedays.training.card import PASSED
+from hashidrill.gamedays.training.card import PASSED, Card
 from hashidrill.gamedays.training.games import games_dir
 from hashidrill.gamedays.training.scenario import FOLDER, list_scenarios, read_scenario
-
-if TYPE_CHECKING:
-    from hashidrill.core.experiment.documents import Document
-    from hashidrill.gamedays.training.card import Card
-
 
 _RANKS = ("not counted", "failed", "partly", "passed")
 

@@ -5,25 +5,20 @@ The same scenario with the same seed is the same game. Its experiment is an ordi
 done. Then a mark, `watch`, lasts for the time in which users must be well again, before any fault is reverted.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hashidrill.core.errors import ExperimentError
 from hashidrill.core.experiment.documents import Document
 from hashidrill.core.experiment.library import KIND as EXPERIMENT
 from hashidrill.core.experiment.loader import resolve_document
 from hashidrill.core.experiment.model import API_VERSION
+from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.core.units import Duration
-from hashidrill.gamedays.training.scenario import Pager, Places, Truth
-
-if TYPE_CHECKING:
-    from hashidrill.core.experiment.resolved import ResolvedExperiment
-    from hashidrill.gamedays.training.scenario import Written
+from hashidrill.gamedays.training.scenario import Pager, Places, Truth, Written
 
 WATCH, WATCH_S = "watch", 15.0
 """The time after `say done` in which users must be back, with nothing reverted."""

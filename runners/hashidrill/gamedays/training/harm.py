@@ -1,14 +1,12 @@
 """The servers of a game, and when each of them ran."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,11 +14,8 @@ from hashidrill.core.errors import HypothesisInvalidError
 from hashidrill.core.judging.measure import SECOND, latest
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.service import Drawn
+from hashidrill.core.recording.reader import Int64s, Recording, Series
 from hashidrill.gamedays.training.game_log import Entry
-
-if TYPE_CHECKING:
-    from hashidrill.core.recording.reader import Int64s, Recording, Series
-
 
 _FRESH_NS = 3 * SECOND
 _STOPPED, _GONE = "T", "gone"

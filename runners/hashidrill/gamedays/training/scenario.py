@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
 from hashidrill.core.errors import ExperimentError, UnknownNameError
+from hashidrill.core.experiment.documents import Document, Loc, Problem
 from hashidrill.core.experiment.library import SUFFIXES, read_document
 from hashidrill.core.experiment.model import MOST_ENTRIES, Name
 from hashidrill.core.experiment.pydantic_messages import validated_kind
@@ -18,12 +19,6 @@ from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.units import Duration, Percent
 from hashidrill.core.util.folders import PLAYBOOKS, located, named
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hashidrill.core.experiment.documents import Document, Loc, Problem
-
 
 FOLDER = f"{PLAYBOOKS}/training"
 

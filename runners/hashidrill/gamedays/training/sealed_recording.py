@@ -5,15 +5,14 @@ keeper holds the files that the runner writes, opens all of them, and adds what 
 the journal, and the checksums of the files now.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from hashidrill.core.recording.journal import Entry, Journal, entry_of, to_line
 from hashidrill.core.recording.provenance import HYPOTHESES_NAME
@@ -21,12 +20,8 @@ from hashidrill.core.recording.reader import EXPERIMENT_NAME
 from hashidrill.core.recording.seal import seal
 from hashidrill.core.recording.writer import DATABASE_NAME, RESOLVED_NAME, RUN_NAME, RecordingWriter
 from hashidrill.core.util.files import JOURNAL_NAME, write_whole
+from hashidrill.core.util.redaction import Redactor
 from hashidrill.gamedays.training.seal import Key, Sealer
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hashidrill.core.util.redaction import Redactor
 
 _HELD = (EXPERIMENT_NAME, RESOLVED_NAME, HYPOTHESES_NAME, RUN_NAME)
 

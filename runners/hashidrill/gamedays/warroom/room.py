@@ -4,17 +4,16 @@ The code that runs experiments reports events to it, from any thread. It never w
 browser or on the network never reach a run.
 """
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import itertools
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from hashidrill.core.protocols.events import Audience, Event, seen_by
+from hashidrill.gamedays.warroom.ballot import Ballot
+from hashidrill.gamedays.warroom.document import Batch
 from hashidrill.gamedays.warroom.page_events import (
     Answered,
     Asked,
@@ -31,10 +30,6 @@ from hashidrill.gamedays.warroom.page_events import (
 )
 from hashidrill.gamedays.warroom.page_state import Picture
 from hashidrill.reports.text import one_line
-
-if TYPE_CHECKING:
-    from hashidrill.gamedays.warroom.ballot import Ballot
-    from hashidrill.gamedays.warroom.document import Batch
 
 LONGEST_NOTE, MOST_NOTES = 2000, 200
 Choices = Sequence[tuple[str, str]]

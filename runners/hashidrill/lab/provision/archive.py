@@ -6,8 +6,6 @@ against its vendor's published list, and a message tells the user so: an attacke
 server can change the other.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import ipaddress
@@ -16,18 +14,15 @@ import re
 import shutil
 import time
 import zipfile
+from collections.abc import Callable
 from functools import cache
 from importlib import resources
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 import httpx2
 
 from hashidrill.core.util.durations import so_far
 from hashidrill.lab.provision.products import DEFAULT_VERSIONS, Product, Release, WayError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CONNECT_TIMEOUT_S = 3.0
 """Short, so that a machine without network tries the next way at once."""

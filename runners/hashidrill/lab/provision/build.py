@@ -1,16 +1,14 @@
 """Builds a binary with Go from the pinned wrapper module of this package (`modules/NAME-VERSION/go.mod` and go.sum)."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
 import subprocess
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hashidrill.core.errors import MachineError
 from hashidrill.core.util.commands import tool
@@ -19,9 +17,6 @@ from hashidrill.core.util.interrupts import PutOff
 from hashidrill.core.util.safe_json import parse
 from hashidrill.lab.provision import packages
 from hashidrill.lab.provision.products import Product, WayError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 PROGRESS_GAP_S = 10.0
 BUILT = "built with"

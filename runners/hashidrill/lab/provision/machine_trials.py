@@ -5,22 +5,18 @@
 Prints one JSON object: the name of each trial, and why it failed ("" when it did not).
 """
 
-from __future__ import annotations
-
 import errno
 import importlib
 import json
 import os
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hashidrill.core.protocols.packets import Block, Cut, PacketRule, Redirect, chains_of, statements_of
 from hashidrill.core.util import syscalls as sc
 from hashidrill.lab.sandbox import nf_tables
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 _ADDRESSES = ("10.73.0.12", "10.73.0.13")
 PACKET_RULES: dict[str, list[PacketRule]] = {

@@ -1,7 +1,5 @@
 """Runs an experiment from outside the sandbox: binaries, sandbox, events, and finally the recording."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import json
@@ -19,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 
@@ -27,9 +25,10 @@ from hashidrill import __version__
 from hashidrill.core.engine.requirements import required_by
 from hashidrill.core.engine.run import EXIT_CODES
 from hashidrill.core.errors import InterlockError, MachineError, UnrecordedError, UsageError
+from hashidrill.core.experiment.documents import Document
 from hashidrill.core.experiment.library import library_name
-from hashidrill.core.experiment.model import make_fault, services_of
-from hashidrill.core.experiment.resolved import sha256
+from hashidrill.core.experiment.model import Experiment, make_fault, services_of
+from hashidrill.core.experiment.resolved import ResolvedExperiment, sha256
 from hashidrill.core.faults.toxiproxy import VERSION as TOXIPROXY_VERSION
 from hashidrill.core.protocols.capabilities import PacketFilter
 from hashidrill.core.protocols.events import Bus, Note, decode
@@ -49,11 +48,6 @@ from hashidrill.lab.provision import binaries
 from hashidrill.lab.provision.products import BBOLT_VERSION
 from hashidrill.lab.runs.engine_process import REFUSED
 from hashidrill.lab.sandbox.sandbox import Sandbox, sandbox
-
-if TYPE_CHECKING:
-    from hashidrill.core.experiment.documents import Document
-    from hashidrill.core.experiment.model import Experiment
-    from hashidrill.core.experiment.resolved import ResolvedExperiment
 
 RUNS_DIR = folders.RUNS_DIR
 ENGINE_LOG = "engine.log"

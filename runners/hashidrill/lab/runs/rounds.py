@@ -7,15 +7,13 @@ repeated if other work on the machine disturbed only one of its runs. If it dist
 machine, the round counts.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from hashidrill.core.compare.comparison import Played, Round
 from hashidrill.core.compare.comparison_file import Kept, KeptRound
@@ -23,15 +21,13 @@ from hashidrill.core.compare.disturbed import use_of
 from hashidrill.core.compare.figures import check_figures, figures
 from hashidrill.core.compare.measured import Figure
 from hashidrill.core.errors import UsageError
+from hashidrill.core.experiment.model import Experiment
+from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.core.experiment.variants import variants_of
 from hashidrill.core.judging.validity import Validity
 from hashidrill.core.protocols.events import Bus, Note
 from hashidrill.core.recording.reader import Recording
 from hashidrill.lab.runs.launch import RUNS_DIR, new_folder, prepare, run_experiment
-
-if TYPE_CHECKING:
-    from hashidrill.core.experiment.model import Experiment
-    from hashidrill.core.experiment.resolved import ResolvedExperiment
 
 AT_MOST = 8
 SPOILT_AT_MOST = 3

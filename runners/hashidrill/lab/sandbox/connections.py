@@ -4,17 +4,12 @@ It speaks sock_diag(7), as `ss` does. A library takes 6 ms of CPU for one look, 
 a second.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from hashidrill.core.protocols.capabilities import Connection
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _SOCK_DIAG, _BY_FAMILY, _REQUEST_DUMP = 4, 20, 0x301
 _ERROR, _DONE = 2, 3

@@ -3,25 +3,20 @@
 Variables as of https://developer.hashicorp.com/consul/commands#environment-variables (1.22).
 """
 
-from __future__ import annotations
-
 import base64
 import struct
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 
 from hashidrill.core.errors import AttachError
+from hashidrill.core.protocols.abc import ApiAnswer
+from hashidrill.core.protocols.rights import Left
 from hashidrill.products.consul import leftovers
 from hashidrill.products.consul.model import Consul
 from hashidrill.staging.attach import product
-from hashidrill.staging.attach.http import WeakTokenError, parsed, read
-
-if TYPE_CHECKING:
-    from hashidrill.core.protocols.abc import ApiAnswer
-    from hashidrill.core.protocols.rights import Left
-    from hashidrill.staging.attach.http import Wire
+from hashidrill.staging.attach.http import WeakTokenError, Wire, parsed, read
 
 _ALIVE, _LEFT = 1, 3
 _RPC_PORT = 8300

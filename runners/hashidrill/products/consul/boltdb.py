@@ -13,12 +13,10 @@ import os
 import struct
 from array import array
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, BinaryIO
+from pathlib import Path
+from typing import BinaryIO
 
 from hashidrill.core.errors import FaultError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _PAGE = struct.Struct("<QHHI")
 """id, flags, count, overflow."""

@@ -3,27 +3,20 @@
 Paths, names and units as Consul 1.10.3 and 1.22.2 answer them.
 """
 
-from __future__ import annotations
-
 from collections import Counter
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import anyio
+import httpx2
 from pydantic import BaseModel, Field, TypeAdapter
 
 from hashidrill.core.errors import FaultError
 from hashidrill.core.probes import agents
 from hashidrill.core.probes.agents import AgentsApi
 from hashidrill.core.probes.base import BaseProbe, SickError
-from hashidrill.core.protocols.abc import Sample
+from hashidrill.core.protocols.abc import Host, Probe, Sample
 from hashidrill.core.protocols.capabilities import Connection, Connections
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import httpx2
-
-    from hashidrill.core.protocols.abc import Host, Probe
 
 SERF_ALIVE = 1
 SERF_FAILED = 4

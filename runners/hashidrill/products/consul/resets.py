@@ -7,22 +7,17 @@ the end (the final reads). A write in flight at the save or the restore may be o
 and required on neither, unless the files decide it.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from hashidrill.core.errors import HypothesisInvalidError
 from hashidrill.core.judging import measure
+from hashidrill.core.recording.reader import FaultWindow, Operations, Recording
 from hashidrill.products.consul.loads.kv import ONCE_PREFIX, PREFIX, identify
 from hashidrill.products.consul.markers import PREFIX as MARKERS
 from hashidrill.products.consul.snapshots import Entry, Snapshot, read_snapshot, restored_name, saved_name
-
-if TYPE_CHECKING:
-    from hashidrill.core.recording.reader import FaultWindow, Operations, Recording
 
 SAVE, RESTORE = "consul.snapshot.save", "consul.snapshot.restore"
 

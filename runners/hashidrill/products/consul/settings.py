@@ -5,23 +5,19 @@ Read in the sources of 1.10.3 and 1.22.2 (agent.reloadConfigInternal and its cal
 names only some of the keys.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import resource
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hashidrill.core.protocols.abc import Host
 from hashidrill.core.util import go_durations
 from hashidrill.core.util.commands import ask
 from hashidrill.core.util.nested import Keys, dotted, leaves, merge
 from hashidrill.products.consul.api import agent_self
 from hashidrill.products.consul.model import Consul
-
-if TYPE_CHECKING:
-    from hashidrill.core.protocols.abc import Host
 
 _RELOADABLE: dict[str, tuple[int, ...]] = {
     "log_level": (1, 10),

@@ -5,18 +5,14 @@ header, then for each object a byte that names its type and the object in Messag
 difference between text and bytes (agent/consul/fsm/snapshot.go and snapshot/archive.go of both versions).
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
 
 from hashidrill.core.util.raft_archive import STATE, SnapshotError, decoded, restored_name, saved_name, unpack
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 __all__ = [
     "KVS",

@@ -3,25 +3,20 @@
 Variables as of https://developer.hashicorp.com/nomad/commands#environment-variables (1.10).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 
 from hashidrill.core.errors import AttachError
+from hashidrill.core.protocols.rights import Left
 from hashidrill.core.util.wait import all_at_once
 from hashidrill.products.nomad import leftovers
 from hashidrill.products.nomad.model import Nomad
 from hashidrill.staging.attach import product
-from hashidrill.staging.attach.http import read_json
-
-if TYPE_CHECKING:
-    from hashidrill.core.protocols.rights import Left
-    from hashidrill.staging.attach.http import Wire
+from hashidrill.staging.attach.http import Wire, read_json
 
 _NODE = 'node { policy = "read" }'
 _AGENT = 'agent { policy = "read" }'

@@ -3,28 +3,20 @@
 Paths, names and units as Nomad 1.10.5 answers them.
 """
 
-from __future__ import annotations
-
 from collections import Counter
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
+import httpx2
 from pydantic import BaseModel, Field, TypeAdapter
 
 from hashidrill.core.probes import agents
-from hashidrill.core.probes.agents import AgentsApi
+from hashidrill.core.probes.agents import AgentsApi, Metrics
 from hashidrill.core.probes.base import SickError
-from hashidrill.core.protocols.abc import Sample
+from hashidrill.core.protocols.abc import Probe, Sample
 from hashidrill.core.util.go_durations import seconds
 from hashidrill.products.nomad import trial_jobs
 from hashidrill.products.nomad.settings import HTTP_PORT
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import httpx2
-
-    from hashidrill.core.probes.agents import Metrics
-    from hashidrill.core.protocols.abc import Probe
 
 TIMES = {
     "nomad.raft.commitTime": "nomad.commit_time",

@@ -6,16 +6,15 @@ Nomad 1.10.5 silently ignores unknown keys: `serve = 3` at the top, `heartbeat_g
 the known keys, as the tags of the Go structures that it decodes into.
 """
 
-from __future__ import annotations
-
 import json
 import mmap
 import re
 import resource
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hashidrill.core.protocols.abc import Host
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.protocols.service import Site
 from hashidrill.core.util.commands import ask
@@ -23,9 +22,6 @@ from hashidrill.core.util.go_durations import seconds
 from hashidrill.core.util.nested import Keys, dotted, leaves, merge
 from hashidrill.products.nomad.api import call
 from hashidrill.products.nomad.model import Nomad
-
-if TYPE_CHECKING:
-    from hashidrill.core.protocols.abc import Host
 
 FIXED = frozenset(
     {

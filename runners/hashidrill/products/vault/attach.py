@@ -3,32 +3,26 @@
 Variables as of https://developer.hashicorp.com/vault/docs/commands#environment-variables (1.21).
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from pydantic import Field
 
 from hashidrill.core.errors import FaultError
+from hashidrill.core.protocols.abc import Host
 from hashidrill.core.protocols.capabilities import AgentApi
+from hashidrill.core.protocols.rights import Left
 from hashidrill.products.vault import leftovers
 from hashidrill.products.vault.api import Said, Seal, said_of
 from hashidrill.products.vault.model import Vault
 from hashidrill.products.vault.operator import VaultOperator
 from hashidrill.staging.attach import product
-from hashidrill.staging.attach.http import WeakTokenError, read_json
-from hashidrill.staging.attach.login import Secret
-
-if TYPE_CHECKING:
-    from hashidrill.core.protocols.abc import Host
-    from hashidrill.core.protocols.rights import Left
-    from hashidrill.staging.attach.http import Wire
-    from hashidrill.staging.attach.login import Login
+from hashidrill.staging.attach.http import WeakTokenError, Wire, read_json
+from hashidrill.staging.attach.login import Login, Secret
 
 _TELLS_WITHIN_S, _SNAPSHOT_WITHIN_S = 2.0, 60.0
 _HA = 'path "sys/ha-status" { capabilities = ["read"] }'

@@ -3,29 +3,22 @@
 Paths, names and units as Vault 1.21.0 answers them. None of them needs a token.
 """
 
-from __future__ import annotations
-
 import contextlib
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import anyio
+import httpx2
 from pydantic import TypeAdapter, ValidationError
 
 from hashidrill.core.probes.agents import Interval, Metrics, merged
 from hashidrill.core.probes.base import BaseProbe, SickError
-from hashidrill.core.protocols.abc import Sample
+from hashidrill.core.protocols.abc import Probe, Sample
 from hashidrill.core.protocols.service import LEADS
 from hashidrill.core.util.wait import all_at_once
 from hashidrill.products.vault.api import VaultApi
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import httpx2
-
-    from hashidrill.core.protocols.abc import Probe
 
 STORAGE_TIMES = {"vault.barrier.put": "vault.storage_put", "vault.barrier.get": "vault.storage_get"}
 """Vault's timers (milliseconds) and hashidrill's signals (seconds): how long its barrier waited for the storage, of

@@ -4,14 +4,13 @@ A report is sys/config/state/sanitized (1.21.0), by the keys of its file. Vault 
 hashidrill refuses it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hashidrill.core.protocols.abc import Host
 from hashidrill.core.protocols.service import Site
 from hashidrill.core.util.commands import ask
 from hashidrill.core.util.go_durations import seconds
@@ -20,9 +19,6 @@ from hashidrill.core.util.safe_json import parse
 from hashidrill.products.vault.api import CLUSTER_PORT, PORT
 from hashidrill.products.vault.model import Vault
 from hashidrill.products.vault.operator import VaultOperator
-
-if TYPE_CHECKING:
-    from hashidrill.core.protocols.abc import Host
 
 
 async def reported(host: Host) -> Mapping[str, Any]:

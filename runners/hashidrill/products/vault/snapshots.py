@@ -5,16 +5,11 @@ a flag (3) (FSM.writeTo of physical/raft/fsm.go). Values are encrypted. Keys are
 without Vault and without its keys.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from hashidrill.core.util.raft_archive import SnapshotError, decoded, unpack
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 __all__ = ["Snapshot", "SnapshotError", "decode", "read_snapshot"]
 

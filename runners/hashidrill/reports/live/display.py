@@ -4,22 +4,24 @@ On a terminal: phase, leader, faults in force, loads with sparklines, the last e
 plain line per event, and a status line every five seconds.
 """
 
-from __future__ import annotations
-
 import math
 import shlex
 import textwrap
 from collections import deque
-from typing import TYPE_CHECKING, Literal, Self
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal, Self
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from hashidrill.core.judging.verdict import Finding, RunVerdict, Verdict
+from hashidrill.core.compare.judged import ComparisonVerdict
+from hashidrill.core.judging.verdict import Finding, Judgement, RunVerdict, Verdict
 from hashidrill.core.protocols.events import Attended, Event, Figures, Phase, Tick
 from hashidrill.core.recording.provenance import judging_again
+from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.durations import so_far
 from hashidrill.reports import compared
 from hashidrill.reports.figures import experiment_title, how_it_ended
@@ -39,15 +41,6 @@ from hashidrill.reports.text import (
     printable,
     sparkline,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from hashidrill.core.compare.judged import ComparisonVerdict
-    from hashidrill.core.judging.verdict import Judgement
-    from hashidrill.core.recording.reader import Recording
-
 
 TICKS = 60
 STATUS_EVERY_NS = 5_000_000_000

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hashidrill.core.errors import UsageError
 from hashidrill.core.judging.verdict import Finding, Verdict
@@ -21,8 +21,7 @@ with extra("metrics", "--metrics"):
     from prometheus_client import CollectorRegistry, start_http_server, write_to_textfile
     from prometheus_client.metrics_core import GaugeMetricFamily
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping
 
 WRITE_EVERY_NS = 1_000_000_000
 SUFFIX = ".prom"

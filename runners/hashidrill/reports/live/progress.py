@@ -4,22 +4,17 @@ A terminal has it in one line below everything else, which renews with each `ite
 each item is one line.
 """
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING, Self
+from collections.abc import Callable
+from typing import Self
 
+from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
 from hashidrill.core.util.durations import so_far
 from hashidrill.reports.live.display import say
 from hashidrill.reports.text import for_encoding, plain_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rich.console import Console
 
 
 class Progress:

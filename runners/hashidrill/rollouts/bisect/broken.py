@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -16,22 +17,15 @@ from hashidrill.core.compare.disturbed import sick_without_fault
 from hashidrill.core.compare.figures import beside, figure
 from hashidrill.core.compare.measured import IN_DOUBT_AT_MOST, Figure, Measured
 from hashidrill.core.errors import UsageError
+from hashidrill.core.experiment.model import Experiment
 from hashidrill.core.judging import measure
 from hashidrill.core.judging.doubts import Doubt
 from hashidrill.core.judging.judge import judge
 from hashidrill.core.judging.validity import Validity
-from hashidrill.core.judging.verdict import Finding
+from hashidrill.core.judging.verdict import Finding, Judgement
 from hashidrill.core.protocols.registry import near
+from hashidrill.core.recording.reader import Recording
 from hashidrill.rollouts.bisect.trials import Outcome, Trial
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hashidrill.core.experiment.model import Experiment
-    from hashidrill.core.judging.verdict import Judgement
-    from hashidrill.core.recording.reader import Recording
-
 
 REFERENCES = 3
 """Runs of the good end whose median figure is the one that others are worse than."""

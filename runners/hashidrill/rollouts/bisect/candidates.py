@@ -17,10 +17,11 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from hashidrill.core.errors import BinaryError, ExperimentError, UsageError
 from hashidrill.core.experiment.model import services_of
+from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.core.experiment.variants import varied
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.util.checkout import check_out, commit_of, git
@@ -33,9 +34,6 @@ from hashidrill.rollouts.bisect.smallest import members_of
 from hashidrill.rollouts.bisect.trials import hash_of_secret
 from hashidrill.rollouts.gate.configuration import configuration, overlay, product_of, role_of, sources_of
 from hashidrill.rollouts.gate.differences import Change, Differences, differences
-
-if TYPE_CHECKING:
-    from hashidrill.core.experiment.resolved import ResolvedExperiment
 
 
 class RefusedError(Exception):

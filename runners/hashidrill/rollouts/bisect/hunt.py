@@ -3,26 +3,21 @@
 The search does not print to a terminal itself. The search resumes when its log has runs already.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hashidrill.core.compare.judged import took_no_effect
 from hashidrill.core.errors import HashidrillError, RevertError, UsageError
+from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.core.judging.comparison import hidden
 from hashidrill.core.recording.reader import Recording
 from hashidrill.rollouts.bisect.broken import REFERENCES, Limit, Rule, Worse
 from hashidrill.rollouts.bisect.candidates import Candidates, ChangedKeys, Listed, RefusedError
 from hashidrill.rollouts.bisect.ordered import TURN, CannotTell, Ordered
 from hashidrill.rollouts.bisect.smallest import SmallestSet, WrongEnd, set_name
-from hashidrill.rollouts.bisect.trials import AT_MOST, INVALID_IN_A_ROW, Outcome, Trial, Trials
-
-if TYPE_CHECKING:
-    from hashidrill.core.experiment.resolved import ResolvedExperiment
-    from hashidrill.rollouts.bisect.trials import Log
+from hashidrill.rollouts.bisect.trials import AT_MOST, INVALID_IN_A_ROW, Log, Outcome, Trial, Trials
 
 FOUND, WRONG_END, CANNOT_TELL = 0, 2, 3
 SURE_BUILDS = 0.99

@@ -6,8 +6,6 @@ directory, by machine, versions, experiment and size of its datacenter:
 changes in a comparison, and the noise comes from the machine, the number of agents, the faults and the loads.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import hashlib
 import json
@@ -18,13 +16,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import psutil
 
 from hashidrill import __version__
-from hashidrill.core.compare.comparison import compared, paired
+from hashidrill.core.compare.comparison import Round, compared, paired
 from hashidrill.core.compare.disturbed import never_ready
 from hashidrill.core.compare.judged import ran_the_same
 from hashidrill.core.compare.measured import Figure
@@ -50,9 +48,6 @@ from hashidrill.rollouts.gate.configuration import overlay
 from hashidrill.rollouts.gate.differences import Differences, reports_differ, without_effect
 from hashidrill.rollouts.gate.suite import Member, Picked
 from hashidrill.rollouts.gate.verdict import GateVerdict, Outcome, PlayedRound, Ran, lacks_alone, slos_of
-
-if TYPE_CHECKING:
-    from hashidrill.core.compare.comparison import Round
 
 
 def counting(figures: Sequence[Figure], experiment: Experiment) -> list[Figure]:

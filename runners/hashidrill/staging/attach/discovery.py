@@ -11,7 +11,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
@@ -19,14 +19,10 @@ import anyio
 from hashidrill.core.errors import AttachError, FaultError, HashidrillError
 from hashidrill.core.protocols import registry
 from hashidrill.core.util.wait import all_at_once
-from hashidrill.staging.attach.http import UnansweredError
+from hashidrill.staging.attach.http import UnansweredError, Wire
 from hashidrill.staging.attach.links import TOXIPROXY, Link, links_of
 from hashidrill.staging.attach.product import Found, attachables
-from hashidrill.staging.attach.target import PODS_PLACE, shown
-
-if TYPE_CHECKING:
-    from hashidrill.staging.attach.http import Wire
-    from hashidrill.staging.attach.target import AttachTarget
+from hashidrill.staging.attach.target import PODS_PLACE, AttachTarget, shown
 
 _TELLS_WITHIN_S = 5.0
 

@@ -1,41 +1,31 @@
 """Why parts of an experiment are impossible in an attached datacenter."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hashidrill.core.errors import AttachError, ExperimentError
 from hashidrill.core.experiment.attached import attached_to, check_no_variants, inline
-from hashidrill.core.experiment.conditions import probe_signals
+from hashidrill.core.experiment.conditions import Condition, probe_signals
+from hashidrill.core.experiment.documents import Document
 from hashidrill.core.experiment.library import read_experiment
 from hashidrill.core.experiment.loader import load_document
-from hashidrill.core.experiment.model import DatacenterSpec, make_fault, services_of
+from hashidrill.core.experiment.model import DatacenterSpec, Experiment, make_fault, services_of
 from hashidrill.core.experiment.selectors import Selector, aimed, parse_selector
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import NotByAddress, OnTap
-from hashidrill.core.protocols.capabilities import described
+from hashidrill.core.protocols.capabilities import Capable, described
 from hashidrill.core.protocols.claims import is_across
+from hashidrill.core.protocols.service import Service
 from hashidrill.staging.attach.datacenter import AttachedHost
+from hashidrill.staging.attach.discovery import Estate
 from hashidrill.staging.attach.product import attachables
-from hashidrill.staging.attach.target import check_file
-from hashidrill.staging.carriers.open_carriers import Offer
+from hashidrill.staging.attach.target import AttachTarget, check_file
+from hashidrill.staging.carriers.open_carriers import Offer, Offers
 from hashidrill.staging.carriers.settings import carriers_of
 from hashidrill.staging.generators.settings import workers_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hashidrill.core.experiment.conditions import Condition
-    from hashidrill.core.experiment.documents import Document
-    from hashidrill.core.experiment.model import Experiment
-    from hashidrill.core.protocols.capabilities import Capable
-    from hashidrill.core.protocols.service import Service
-    from hashidrill.staging.attach.discovery import Estate
-    from hashidrill.staging.attach.target import AttachTarget
-    from hashidrill.staging.carriers.open_carriers import Offers
 
 NOT_SEEN = {"disk": "disks", "process": "processes", "machine": "this machine's own work"}
 """Signals that exist only in local datacenters, by their first word, with their subject."""

@@ -11,8 +11,6 @@ confirms each host, and every interlock admits its experiment now: armed, releas
 uses no address from that recording, and does not remove its loads' data.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
@@ -20,12 +18,14 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hashidrill.core.engine.inject import open_faults, settle
 from hashidrill.core.errors import HashidrillError, InterlockError, JournalHeldError
-from hashidrill.core.experiment.model import DatacenterSpec
+from hashidrill.core.experiment.model import DatacenterSpec, Experiment
 from hashidrill.core.experiment.resolved import ResolvedExperiment
+from hashidrill.core.protocols.abc import Hosts
+from hashidrill.core.protocols.rights import Left
 from hashidrill.core.recording.journal import KEPT, Clock, Journal, LineKey, signed_lines
 from hashidrill.core.recording.signed_runs import AUDIT_NAME, LINKED, OurRun, forget_open
 from hashidrill.core.recording.writer import RESOLVED_NAME
@@ -33,24 +33,17 @@ from hashidrill.core.util import safe_json
 from hashidrill.core.util.files import HEAL_NAME
 from hashidrill.lab.runs.heal import Healed, began_in, entries_of, heal_run, in_doubt, whose
 from hashidrill.staging.attach.datacenter import AttachedDatacenter, attach
-from hashidrill.staging.attach.discovery import FoundHost
+from hashidrill.staging.attach.discovery import Estate, FoundHost
+from hashidrill.staging.attach.http import Wire
 from hashidrill.staging.attach.interlocks import Interlocks, alone, open_interlocks, witnessed
 from hashidrill.staging.attach.leftovers import Told, leavings, shared_leavings, sweep
 from hashidrill.staging.attach.links import TOXIPROXY, remove_toxics_of_runs, toxics_of_runs
-from hashidrill.staging.attach.plan import plan_of
+from hashidrill.staging.attach.plan import Plan, plan_of
 from hashidrill.staging.attach.product import in_kubernetes
+from hashidrill.staging.attach.target import AttachTarget
 from hashidrill.staging.carriers.host import CarriedHost
 from hashidrill.staging.carriers.nomad_jobs import remove_jobs
 from hashidrill.staging.generators.nomad_spawner import remove_left
-
-if TYPE_CHECKING:
-    from hashidrill.core.experiment.model import Experiment
-    from hashidrill.core.protocols.abc import Hosts
-    from hashidrill.core.protocols.rights import Left
-    from hashidrill.staging.attach.discovery import Estate
-    from hashidrill.staging.attach.http import Wire
-    from hashidrill.staging.attach.plan import Plan
-    from hashidrill.staging.attach.target import AttachTarget
 
 _APPLIES_NOTHING_S = 1.0
 """How long a host would keep a fault: heal only reverts faults."""

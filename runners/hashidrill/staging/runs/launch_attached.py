@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 
@@ -18,6 +18,7 @@ from hashidrill.core.engine.inject import open_faults
 from hashidrill.core.errors import AttachError
 from hashidrill.core.experiment.attached import attached_to, check_no_variants
 from hashidrill.core.experiment.library import read_experiment
+from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.events import Bus
 from hashidrill.core.recording.journal import read_journal
@@ -26,27 +27,22 @@ from hashidrill.core.util.files import JOURNAL_NAME, private
 from hashidrill.core.util.folders import state_folder
 from hashidrill.core.util.processes import python_path
 from hashidrill.core.util.redaction import without_secrets
+from hashidrill.lab.runs.heal import Healed
 from hashidrill.lab.runs.launch import RUNS_DIR, Engine, record
 from hashidrill.lab.sandbox.sandbox import Sandbox, handed_over
 from hashidrill.staging.attach.datacenter import attach, described
-from hashidrill.staging.attach.discovery import troubles
+from hashidrill.staging.attach.discovery import Estate, troubles
+from hashidrill.staging.attach.http import Wire
 from hashidrill.staging.attach.interlocks import open_interlocks
 from hashidrill.staging.attach.plan import Plan, plan_of
 from hashidrill.staging.attach.product import in_kubernetes
-from hashidrill.staging.attach.target import read_target
+from hashidrill.staging.attach.target import AttachTarget, read_target
+from hashidrill.staging.carriers.open_carriers import Offers
 from hashidrill.staging.generators.nomad_spawner import check_room
 from hashidrill.staging.generators.settings import engine_rights, fleet_of
 from hashidrill.staging.generators.spawners import SpawnError
 from hashidrill.staging.runs.attach_limits import check_attach_file, check_possible
 from hashidrill.staging.runs.heal_attached import Confirm, heal_attached, unswept
-
-if TYPE_CHECKING:
-    from hashidrill.core.experiment.resolved import ResolvedExperiment
-    from hashidrill.lab.runs.heal import Healed
-    from hashidrill.staging.attach.discovery import Estate
-    from hashidrill.staging.attach.http import Wire
-    from hashidrill.staging.attach.target import AttachTarget
-    from hashidrill.staging.carriers.open_carriers import Offers
 
 _REVERTS_WITHIN_S = 600.0
 """How long an engine whose runner fails may take to revert; then it is left running."""

@@ -11,7 +11,7 @@ import base64
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
@@ -22,17 +22,13 @@ from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.loads.http_client import HttpClient, for_each, insist
 from hashidrill.core.loads.operations import detail_as
 from hashidrill.core.loads.schedule import Reply, stamp
-from hashidrill.core.protocols.abc import Detail
+from hashidrill.core.protocols.abc import Detail, EmitOperation
 from hashidrill.core.protocols.rights import Left, Right
 from hashidrill.core.units import Duration, Percent
 from hashidrill.core.util.safe_json import parse
 from hashidrill.products.consul import rights
 from hashidrill.products.consul.loads.base import ConsulLoad, left, write_reply
 from hashidrill.products.consul.loads.kv import FINAL_READS_WITHIN_S, PREFIX, Via
-
-if TYPE_CHECKING:
-    from hashidrill.core.protocols.abc import EmitOperation
-
 
 TABLE = "cas"
 

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
@@ -22,14 +22,12 @@ from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.arrivals import Arrivals, CheckServer
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.loads.http_client import HttpClient, for_each, insist
+from hashidrill.core.protocols.abc import EmitOperation, Operation
 from hashidrill.core.protocols.rights import Right
 from hashidrill.core.units import Duration, positive
 from hashidrill.products.consul import rights
 from hashidrill.products.consul.loads.base import ConsulLoad
 from hashidrill.products.consul.loads.kv import PREFIX, PREPARE_WITHIN_S, Via
-
-if TYPE_CHECKING:
-    from hashidrill.core.protocols.abc import EmitOperation, Operation
 
 SHORTEST_INTERVAL = Duration("1s")
 """Consul lengthens shorter ones."""

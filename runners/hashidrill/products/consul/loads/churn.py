@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -17,15 +17,13 @@ from hashidrill.core.loads.base import LoadRate, Timeout
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.loads.http_client import for_each
 from hashidrill.core.loads.schedule import Reply
+from hashidrill.core.protocols.abc import EmitOperation
 from hashidrill.core.protocols.rights import Left, Right
 from hashidrill.core.units import Duration
 from hashidrill.products.consul import leftovers, rights
 from hashidrill.products.consul.loads.base import ConsulLoad, mark
 from hashidrill.products.consul.loads.kv import Via
 from hashidrill.products.consul.loads.views import Service
-
-if TYPE_CHECKING:
-    from hashidrill.core.protocols.abc import EmitOperation
 
 _LEAVE_WITHIN_S = 4.0
 _CHECK_TTL = "1h"

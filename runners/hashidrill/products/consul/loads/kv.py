@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -15,16 +15,12 @@ from hashidrill.core.loads.base import Keys, LoadRate, Timeout
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.loads.http_client import HttpClient, for_each, insist
 from hashidrill.core.loads.schedule import Reply, Turns, stamp
+from hashidrill.core.protocols.abc import EmitOperation
 from hashidrill.core.protocols.rights import Left, Right
 from hashidrill.core.units import Duration, Percent, Size
 from hashidrill.core.util.safe_json import parse
 from hashidrill.products.consul import rights
 from hashidrill.products.consul.loads.base import ConsulLoad, left, mark, write_reply
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from hashidrill.core.protocols.abc import EmitOperation
 
 PREFIX = "hashidrill"
 ONCE_PREFIX = "hashidrill-once"

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -24,20 +24,13 @@ from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.loads.http_client import HttpClient, for_each, insist
 from hashidrill.core.loads.operations import detail_as
 from hashidrill.core.loads.schedule import Agenda, Reply
-from hashidrill.core.protocols.abc import Detail
-from hashidrill.core.protocols.rights import Right
+from hashidrill.core.protocols.abc import Detail, EmitOperation, Operation
+from hashidrill.core.protocols.rights import Left, Right
 from hashidrill.core.units import Duration, positive
 from hashidrill.core.util.safe_json import parse
 from hashidrill.products.consul import rights
 from hashidrill.products.consul.loads.base import ConsulLoad, left, write_reply
 from hashidrill.products.consul.loads.kv import PREFIX, PREPARE_WITHIN_S, Via
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
-    from typing import Any
-
-    from hashidrill.core.protocols.abc import EmitOperation, Operation
-    from hashidrill.core.protocols.rights import Left
 
 GONE = "the session is gone"
 SESSION_GONE = "consul.session-gone"

@@ -9,29 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.base import LoadRate
+from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.loads.http_client import HttpClient, for_each, insist
 from hashidrill.core.loads.schedule import UNDER_WAY, Reply, Spells
-from hashidrill.core.protocols.abc import LoadCost
+from hashidrill.core.protocols.abc import EmitOperation, LoadCost
 from hashidrill.core.protocols.rights import Left, Right
 from hashidrill.core.units import Rate
 from hashidrill.core.util.safe_json import parse
 from hashidrill.products.consul import leftovers, rights
 from hashidrill.products.consul.loads.base import ConsulLoad
 from hashidrill.products.consul.loads.kv import Via
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterable, Mapping
-
-    from hashidrill.core.loads.answer import Answer
-    from hashidrill.core.loads.context import LoadContext
-    from hashidrill.core.protocols.abc import EmitOperation
 
 REGISTER, DEREGISTER = "register", "deregister"
 MISSING, GHOST = "missing", "ghost"

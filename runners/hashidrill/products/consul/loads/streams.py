@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
 import h2.config
@@ -30,18 +30,13 @@ from hashidrill.core.loads.base import Timeout
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.loads.http_client import connected
 from hashidrill.core.loads.schedule import CANCELLED
-from hashidrill.core.protocols.abc import LoadCost, Operation, Reason
+from hashidrill.core.protocols.abc import EmitOperation, LoadCost, Operation, Reason
 from hashidrill.core.protocols.rights import Right
 from hashidrill.core.units import Duration, Quantity, Rate
 from hashidrill.products.consul import rights
 from hashidrill.products.consul.loads.base import ConsulLoad, newest_ns
 from hashidrill.products.consul.loads.kv import Via
 from hashidrill.products.consul.loads.views import Count, Establish, Held, Service
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from hashidrill.core.protocols.abc import EmitOperation
 
 RPC_PORT = 8300
 _GRPC_BYTE = b"\x08"

@@ -14,8 +14,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import defaultdict, deque
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field
 
@@ -24,18 +24,12 @@ from hashidrill.core.loads.answer import Answer, read_error
 from hashidrill.core.loads.base import Timeout
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.loads.schedule import CANCELLED, CPU_EVERY_S
-from hashidrill.core.protocols.abc import LoadCost, Operation, Reason
+from hashidrill.core.protocols.abc import EmitOperation, LoadCost, Operation, Reason
 from hashidrill.core.protocols.rights import Right
 from hashidrill.core.units import Duration, Percent, Quantity, Rate
 from hashidrill.products.consul import rights
 from hashidrill.products.consul.loads.base import ConsulLoad
 from hashidrill.products.consul.loads.kv import Via
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
-
-    from hashidrill.core.loads.context import LoadContext
-    from hashidrill.core.protocols.abc import EmitOperation
 
 MAX_COUNT = 100_000
 _LOOK_EVERY_S = 0.05

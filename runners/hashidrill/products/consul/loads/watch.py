@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
@@ -20,7 +20,7 @@ from hashidrill.core.loads.answer import Answer, read_error
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.loads.http_client import for_each, insist
 from hashidrill.core.loads.schedule import CANCELLED
-from hashidrill.core.protocols.abc import LoadCost, Operation, Reason
+from hashidrill.core.protocols.abc import EmitOperation, LoadCost, Operation, Reason
 from hashidrill.core.protocols.rights import Right
 from hashidrill.core.units import Duration, Quantity, Rate
 from hashidrill.core.util.safe_json import parse
@@ -28,11 +28,6 @@ from hashidrill.products.consul import rights
 from hashidrill.products.consul.loads.base import ConsulLoad, newest_ns
 from hashidrill.products.consul.loads.kv import FINAL_READS_WITHIN_S, PREFIX, Via, identify
 from hashidrill.products.consul.loads.views import BACKEND, SIGNALS, Count, Establish, Held, Service
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from hashidrill.core.protocols.abc import EmitOperation
 
 _INDEX = "x-consul-index"
 _GRACE_S = 10.0

@@ -10,15 +10,16 @@ import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, StringConstraints
 
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.loads.http_client import insist
+from hashidrill.core.loads.answer import Answer
+from hashidrill.core.loads.http_client import HttpClient, insist
 from hashidrill.core.loads.operations import detail_as
 from hashidrill.core.loads.schedule import Reply
-from hashidrill.core.protocols.abc import Detail
+from hashidrill.core.protocols.abc import Detail, EmitOperation
 from hashidrill.core.units import Duration, Rate, Size
 from hashidrill.products.nomad.loads.base import (
     NODE_NAME,
@@ -31,11 +32,6 @@ from hashidrill.products.nomad.loads.base import (
     task,
 )
 from hashidrill.products.nomad.settings import HTTP_PORT
-
-if TYPE_CHECKING:
-    from hashidrill.core.loads.answer import Answer
-    from hashidrill.core.loads.http_client import HttpClient
-    from hashidrill.core.protocols.abc import EmitOperation
 
 TABLE = "nomad_build"
 FAILED_DOWNLOAD = "nomad.artifact-not-downloaded"

@@ -1,11 +1,9 @@
 """The base of loads on Nomad: the agents that they call, small jobs, and the outcomes of changes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -19,9 +17,6 @@ from hashidrill.core.units import Duration
 from hashidrill.core.util.safe_json import parse
 from hashidrill.products.nomad import rights
 from hashidrill.products.nomad.leftovers import JOBS_OF
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 Via = Annotated[
     str, Field(pattern=r"^(nomad:[a-z-]+|host:[a-z][a-z0-9-]*)$", description="Agents that are asked, round robin")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from pydantic import Field
 
 from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.http_client import for_each, insist
 from hashidrill.core.loads.schedule import Reply
+from hashidrill.core.protocols.abc import EmitOperation
 from hashidrill.core.units import Duration, Rate
 from hashidrill.products.nomad.loads.base import (
     FINAL_READS_WITHIN_S,
@@ -21,12 +24,6 @@ from hashidrill.products.nomad.loads.base import (
     document,
     task,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from hashidrill.core.loads.answer import Answer
-    from hashidrill.core.protocols.abc import EmitOperation
 
 _META = "hashidrill"
 _REGISTER, _CHANGE, _STOP = "register", "change", "stop"

@@ -11,14 +11,16 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 
 from hashidrill.core.errors import DatacenterError
 from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.http_client import insist
 from hashidrill.core.loads.schedule import Reply
+from hashidrill.core.protocols.abc import EmitOperation
 from hashidrill.core.units import Duration, Rate
 from hashidrill.products.nomad.loads.base import (
     FINAL_READS_WITHIN_S,
@@ -29,12 +31,6 @@ from hashidrill.products.nomad.loads.base import (
     document,
     task,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from hashidrill.core.loads.answer import Answer
-    from hashidrill.core.protocols.abc import EmitOperation
 
 FORGOTTEN, DROPPED, LOST = "forgotten", "dropped", "lost"
 COMPLETE, RUNS, WAITS, FAILED = "complete", "runs", "waits", "failed"

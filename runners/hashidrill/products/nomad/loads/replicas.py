@@ -10,21 +10,17 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, StringConstraints
 
 from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.loads.http_client import HttpClient
 from hashidrill.core.loads.operations import detail_as
-from hashidrill.core.loads.schedule import Reply, Spells
-from hashidrill.core.protocols.abc import Detail, LoadCost
+from hashidrill.core.loads.schedule import Reply, Spells, Waiting
+from hashidrill.core.protocols.abc import Detail, EmitOperation, LoadCost
 from hashidrill.core.units import Duration
 from hashidrill.products.nomad.loads.base import NODE_NAME, NomadLoad, Via, document, task, timed_out_at_the_end
-
-if TYPE_CHECKING:
-    from hashidrill.core.loads.http_client import HttpClient
-    from hashidrill.core.loads.schedule import Waiting
-    from hashidrill.core.protocols.abc import EmitOperation
 
 TABLE = "nomad_start"
 _NS = 1e9

@@ -7,23 +7,18 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.loads.answer import Answer
+from hashidrill.core.loads.http_client import HttpClient
 from hashidrill.core.loads.schedule import Reply, Spells
-from hashidrill.core.protocols.abc import LoadCost
+from hashidrill.core.protocols.abc import EmitOperation, LoadCost
 from hashidrill.core.units import Duration
 from hashidrill.core.util.wait import all_at_once
 from hashidrill.products.nomad.loads.base import NomadLoad, Via, document, task, timed_out_at_the_end
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from hashidrill.core.loads.answer import Answer
-    from hashidrill.core.loads.http_client import HttpClient
-    from hashidrill.core.protocols.abc import EmitOperation
 
 ALLOC = "hashidrill-alloc"
 """Part of the meta data of each registration; Nomad fills it in."""
