@@ -1,20 +1,15 @@
 """The key figures of a run, as reports and summaries show them: each load in each part of the run."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from hashidrill.core.errors import NOT_READY, HypothesisInvalidError
 from hashidrill.core.protocols.service import asks
+from hashidrill.core.recording.reader import FaultWindow, Operations, Recording
 from hashidrill.reports.text import human_duration, human_number, human_rate, human_share
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hashidrill.core.recording.reader import FaultWindow, Operations, Recording
 
 PARTS = {"steady": "steady state", "fault": "faults in force", "mark": "marked", "recovery": "recovery"}
 Span = tuple[int, int]

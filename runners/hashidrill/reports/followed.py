@@ -4,17 +4,13 @@ The same steps are lines on a terminal while the run goes on, rows of its report
 from the recording alone (`attended.did`), which the journal cleared of secrets.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hashidrill.core.recording.reader import Recording
 from hashidrill.reports.document import Code, Section, Table
 from hashidrill.reports.text import one_line, printable
-
-if TYPE_CHECKING:
-    from hashidrill.core.recording.reader import Recording
 
 TITLE = "The runbook, step by step"
 LONGEST, MOST_LINES, MOST_STEPS = 300, 6, 200

@@ -11,20 +11,14 @@ The search is bounded by a number of configurations, not by time, so the same hi
 machine.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from hashidrill.core.recording.reader import Bools, Operations
+from hashidrill.core.recording.reader import Bools, Operations
 
 
 def seen_at_the_end(ops: Operations, finals: Mapping[str, str | None]) -> Bools:

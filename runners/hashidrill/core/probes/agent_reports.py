@@ -1,19 +1,15 @@
 """The settings that running agents report, which may differ from their files: a default, or an ignored key."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from hashidrill.core.errors import FaultError
 from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.abc import Host, Hosts
 from hashidrill.core.util.redaction import MARK, is_secret_name
 from hashidrill.core.util.wait import all_at_once
-
-if TYPE_CHECKING:
-    from hashidrill.core.protocols.abc import Host, Hosts
 
 SETTINGS = "hashidrill.settings"
 _HIDDEN = ("hidden", "<redacted>", MARK)

@@ -1,13 +1,12 @@
 """Connects to a port: over TCP, or with a TLS handshake that shows how long the certificate is still good."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import anyio
+from anyio.abc import ByteStream
 from pydantic import Field
 
 from hashidrill.core.probes.base import SickError
@@ -23,9 +22,6 @@ from hashidrill.core.probes.declared import (
     UnservedError,
 )
 from hashidrill.core.units import Duration
-
-if TYPE_CHECKING:
-    from anyio.abc import ByteStream
 
 _DAY_S = 86400.0
 

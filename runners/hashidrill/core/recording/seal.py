@@ -3,22 +3,16 @@
 The seal reveals a full disk, a torn copy or an edit, but not a forgery: a forger would write the seal as well.
 """
 
-from __future__ import annotations
-
 import hashlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 from hashidrill.core.errors import RecordingError
-from hashidrill.core.recording.journal import entry_of, is_whole
+from hashidrill.core.recording.journal import Entry, entry_of, is_whole
+from hashidrill.core.recording.reader import Recording
 from hashidrill.core.recording.writer import DATABASE_NAME, RESOLVED_NAME, RUN_NAME, TABLES
 from hashidrill.core.util.files import JOURNAL_NAME
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hashidrill.core.recording.journal import Entry
-    from hashidrill.core.recording.reader import Recording
 
 SEALED_FILES = (DATABASE_NAME, "experiment.yaml", RESOLVED_NAME, "hypotheses.json", RUN_NAME)
 ARTIFACTS_NAME = "artifacts"

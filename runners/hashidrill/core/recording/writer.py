@@ -4,8 +4,6 @@ The engine sees a failed write at once, as `failure`, and again when it closes t
 its end must never look like that of a run that ended early and well.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -14,19 +12,16 @@ import re
 import sqlite3
 import threading
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from hashidrill.core.errors import RecordingError
+from hashidrill.core.protocols.abc import Detail, Operation, Sample
 from hashidrill.core.recording.journal import storable
 from hashidrill.core.util.files import private, private_folder, write_whole
 from hashidrill.core.util.redaction import Redactor
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from hashidrill.core.protocols.abc import Detail, Operation, Sample
 
 PREFIX = "detail_"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,59}")

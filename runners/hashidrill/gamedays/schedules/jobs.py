@@ -4,8 +4,6 @@
 own parser reads the cron expression), and registers the result. Paths and fields of Nomad 1.10.5.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
@@ -13,14 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from hashidrill.core.errors import UsageError
 from hashidrill.gamedays.schedules.cron import Cron, on_calendar
-
-if TYPE_CHECKING:
-    from hashidrill.staging.attach.http import Wire
+from hashidrill.staging.attach.http import Wire
 
 WEBHOOK = "HASHIDRILL_NOTIFY"
 """The variable with the URL of the webhook. It is a secret, and is never in the written files."""

@@ -1,17 +1,13 @@
 """The rights of tokens in Nomad, as policies, and the rights that a token lacks."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hashidrill.core.errors import FaultError, InterlockError
 from hashidrill.core.protocols.rights import Right, of_service
-
-if TYPE_CHECKING:
-    from hashidrill.core.protocols.service import Calls
+from hashidrill.core.protocols.service import Calls
 
 NAME = "nomad"
 NAMESPACE = "default"

@@ -12,13 +12,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import anyio
 
 from hashidrill.core.errors import FaultError, InterlockError, RevertError
 from hashidrill.core.protocols.rights import Right
+from hashidrill.core.protocols.service import Calls
 from hashidrill.core.recording.journal import UNSIGNED, LineKey
 from hashidrill.core.recording.signed_runs import AUDIT_NAME
 from hashidrill.core.util.redaction import Redactor
@@ -27,12 +28,9 @@ from hashidrill.staging.interlocks import anchor, arming, blast_radius, lock, op
 from hashidrill.staging.interlocks.audit import Audit, Post
 from hashidrill.staging.interlocks.blast_radius import Disturbed, Group, Limits, Window, groups_of
 from hashidrill.staging.interlocks.kv import Entry, Kv, SilentError
+from hashidrill.staging.interlocks.lock import Lock
 from hashidrill.staging.interlocks.production import DenyList, Named
 from hashidrill.staging.interlocks.settings import InterlockSettings
-
-if TYPE_CHECKING:
-    from hashidrill.core.protocols.service import Calls
-    from hashidrill.staging.interlocks.lock import Lock
 
 CONSUL = "consul"
 _WRITTEN_WITHIN_S = 5.0

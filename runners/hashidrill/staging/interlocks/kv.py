@@ -3,8 +3,6 @@
 Reads that decide something are consistent ones: a lagging follower could show a revoked arming.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import datetime as dt
@@ -12,14 +10,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from hashidrill.core.errors import FaultError, InterlockError
 from hashidrill.core.protocols.abc import ApiAnswer
-
-if TYPE_CHECKING:
-    from hashidrill.core.protocols.service import Calls
+from hashidrill.core.protocols.service import Calls
 
 _WITHIN_S = 5.0
 
