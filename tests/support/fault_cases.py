@@ -58,6 +58,11 @@ def momentary(kind: str) -> bool:
     return cases.momentary
 
 
+def name(kind, params):
+    """A case as tests are called."""
+    return " ".join([kind, *(f"{key}={value}" for key, value in params.items())])
+
+
 def nature(kind: str) -> dict[str, bool]:
     """What check_fault must know of a kind of fault."""
     return {"has_effect": kind != "noop", "momentary": momentary(kind)}

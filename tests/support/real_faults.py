@@ -1,6 +1,6 @@
 """Inside of a sandbox: starts a real datacenter and checks every fault on hosts in it. One JSON line a case.
 
-    python real_faults.py CONSUL ROOT VERSION
+    python real_faults.py CONSUL ROOT VERSION all|["KIND PARAMETER=VALUE", ...]
 
 First each case by `check_fault`, then the disarmed ones: what the fault put there is taken away behind its back, and
 its observer has to say that it is no longer in force.
@@ -8,13 +8,14 @@ its observer has to say that it is no longer in force.
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
 
 import anyio
 
-from fault_cases import DISARMED, HOST_CASES, nature
+from fault_cases import DISARMED, HOST_CASES, name, nature
 from hashidrill.core.engine.inject import observed_within_s, planned
 from hashidrill.core.experiment.datacenter import Disk
 from hashidrill.core.experiment.model import DatacenterSpec
@@ -42,6 +43,8 @@ async def main() -> None:
     before = await _rights(datacenter)
     for check, cases in ((_keeps_its_contract, HOST_CASES), (_sees_that_it_was_disarmed, DISARMED)):
         for kind, params in cases:
+            if sys.argv[4] != "all" and name(kind, params) not in json.loads(sys.argv[4]):
+                continue
             line = {"check": check.__name__, "kind": kind, "params": params}
             await told(line, check(datacenter, kind, params), under="")
     line = {"check": "_rights", "kind": "agent", "params": {}, "present": before, "gone": await _rights(datacenter)}

@@ -8,7 +8,7 @@ import pytest
 import places
 from consul_fault_cases import RUNS, disarmed_of
 from external_faults import CHAOS_MESH_CASES, LITMUS_CASES
-from fault_cases import DISARMED, HOST_CASES, LINK_CASES, STATE_CASES, TAP_CASES, UNDISARMABLE
+from fault_cases import DISARMED, HOST_CASES, LINK_CASES, STATE_CASES, TAP_CASES, UNDISARMABLE, name
 from hashidrill.core.protocols import registry
 from hashidrill.core.util.processes import python_path
 from hashidrill.lab.sandbox.sandbox import sandbox
@@ -19,15 +19,15 @@ SCRIPT = places.SUPPORT / "real_faults.py"
 pytestmark = pytest.mark.live
 
 
-def name(kind, params):
-    return " ".join([kind, *(f"{key}={value}" for key, value in params.items())])
-
-
 @pytest.fixture(scope="module")
-def results(consul, tmp_path_factory, tell):
-    """One sandbox, one datacenter, every case in it one after the other: {(check, name): line}."""
+def results(consul, tmp_path_factory, tell, request):
+    """One sandbox, one datacenter, every selected case in it one after the other: {(check, name): line}."""
     log = tmp_path_factory.mktemp("faults") / "log"
-    command = [sys.executable, str(SCRIPT), str(consul.path), "{root}", consul.version]
+    here = [item for item in request.session.items if item.path == request.path and "results" in item.fixturenames]
+    asked = [item.callspec.params for item in here]
+    # the agent of the test about rights is killed and started again by the cases
+    wanted = "all" if any("when" in each for each in asked) else json.dumps([name(*each["case"]) for each in asked])
+    command = [sys.executable, str(SCRIPT), str(consul.path), "{root}", consul.version, wanted]
     with sandbox(command, {"PYTHONPATH": python_path()}, log) as box:
         lines = [json.loads(line) for line in box.output]
         box.process.wait()
