@@ -285,7 +285,7 @@ def _peak_level(profile: Profile | None) -> float:
         return max(1.0, profile.spike.to)
     if profile.ramp is not None and profile.ramp.over is not None:
         return max(1.0, float(profile.ramp.to or 1.0))
-    return max([1.0, *(profile.steps or [])])
+    return max([1.0, *(profile.steps or []), *(level for _, level in profile.recorded_levels)])
 
 
 def _peak_per_s(experiment: Experiment, name: str) -> float:

@@ -19,6 +19,7 @@ from typing import Any
 
 from hashidrill.core.errors import ExperimentError, UnknownNameError
 from hashidrill.core.experiment.documents import UNPRINTABLE, Document, line_and_column, wrapped
+from hashidrill.core.experiment.load_levels import with_recorded
 from hashidrill.core.experiment.openslo import with_slos
 from hashidrill.core.util.folders import both, located, named, near_files, nearest, shipped
 
@@ -171,7 +172,7 @@ _ORDER = (
 
 
 def read_experiment(path: Path) -> Document:
-    """The document in a file, merged over the bases that it extends, with the SLOs that its probes name.
+    """The document in a file, merged over its bases, with the SLOs and recorded loads that it names files of.
 
     Raises ExperimentError as `read_document` does, and for a base that is missing, is not a base, or extends itself.
     """
@@ -189,7 +190,7 @@ def read_experiment(path: Path) -> Document:
         read.append(at.resolve())
         document = document.over(base, without=NOT_FROM_BASES)
         written, here = _extended(base), at
-    return with_slos(document.without("extends"), read_text)
+    return with_recorded(with_slos(document.without("extends"), read_text), read_text)
 
 
 def complete(document: Document) -> str:

@@ -6,21 +6,28 @@
     profile: {ramp: {at: 10s, from: 0%, by: 10%, to: 100%, every: 10s, while: ["web.running >= 30"], resume: true}}
     profile: {spike: {to: 500%, at: 10s, for: 5s}}
     profile: {search: {until: ["kv-writes.latency.p50 > 600ms"], from: 500%, to: 5000%, every: 4s, for: 120s}}
+    profile: {recorded: a-day-in-production.csv, over: 30s}
 
 A level is a percentage of the load's `rate` or `count`. Without a profile it is always 100%.
 """
 
 from __future__ import annotations
 
+import csv
+import json
 import math
+import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from hashidrill.core.experiment.conditions import Condition
+from hashidrill.core.experiment.documents import Document, Loc
 from hashidrill.core.units import Duration, Level, positive
 
 _NS = 1_000_000_000
@@ -253,8 +260,60 @@ class Search(_Part):
         return [min(float(self.to), self.from_ * self.by**n) for n in range(steps + 1)]
 
 
+_SHAPES = ("steps", "ramp", "spike", "search")
+RECORDED = "recorded"
+MOST_ROWS = 1000
+_NUMBER = re.compile(r"\d{1,15}(\.\d{1,9})?")
+
+
+def recorded_files(document: Document) -> list[tuple[Loc, str]]:
+    """The place and the text of each `recorded: FILE` in an experiment."""
+    parts = document.data if isinstance(document.data, dict) else {}
+    return [
+        ((section, name, "profile", RECORDED), profile[RECORDED])
+        for section in ("load", "clients")
+        for name, one in (parts[section].items() if isinstance(parts.get(section), dict) else ())
+        if isinstance(one, dict) and isinstance(profile := one.get("profile"), dict)
+        if isinstance(profile.get(RECORDED), str)
+    ]
+
+
+def with_recorded(document: Document, read_text: Callable[[Path], str]) -> Document:
+    """The experiment with the rows of each recorded load in place of the name of its file.
+
+    The path is relative to the file that names it. Raises ExperimentError, and what `read_text` raises.
+    """
+    for loc, written in recorded_files(document):
+        path = Path(document.file_of(loc)).parent / written
+        rows: list[tuple[float, float]] = []
+        if not path.is_file():
+            document.problem(loc, f"{written}: there is no such file (the path is relative to this one)")
+        else:
+            try:
+                rows = list(_rows(read_text(path)))
+            except ValueError as wrong:
+                document.problem(loc, f"{written}: {wrong}")
+        document.raise_problems()
+        document = document.with_value(loc, Document(str(path), json.dumps(rows)))
+    return document
+
+
+def _rows(text: str) -> Iterator[tuple[float, float]]:
+    """(seconds, rate) of each line. Raises ValueError."""
+    lines = csv.reader(text.splitlines())
+    for number, row in enumerate(lines, 1):
+        if number > MOST_ROWS + 1:
+            raise ValueError(f"over {MOST_ROWS} lines: give fewer, further apart")
+        numbers = [float(each) for each in row if _NUMBER.fullmatch(each.strip())]
+        if len(numbers) == len(row) == 2:
+            yield numbers[0], numbers[1]
+        elif number > 1:  # the first may have the names of the columns
+            said = ",".join(row)[:40]
+            raise ValueError(f"line {number}: expected two numbers, seconds and the rate from then on, got {said!r}")
+
+
 class Profile(_Part):
-    """How a load changes during the method: by `steps`, a `ramp`, a `spike` or a `search`."""
+    """How a load changes during the method: by `steps`, a `ramp`, a `spike` or a `search`, or as it was `recorded`."""
 
     steps: list[Height] | None = Field(
         default=None,
@@ -267,13 +326,24 @@ class Profile(_Part):
     ramp: Ramp | None = None
     spike: Spike | None = None
     search: Search | None = None
+    recorded: list[tuple[float, float]] | str | None = Field(
+        default=None,
+        description="A CSV file of seconds and the rate from then on, in any unit: 100% is the mean of its rates",
+    )
+    over: Length | None = Field(
+        default=None, description="Time in which to go through what was recorded; default: the time that it took"
+    )
 
     @model_validator(mode="after")
-    def _one_of_four(self) -> Profile:
-        named = [name for name in ("steps", "ramp", "spike", "search") if getattr(self, name) is not None]
+    def _one_of_five(self) -> Profile:
+        named = [name for name in (*_SHAPES, RECORDED) if getattr(self, name) is not None]
         if len(named) != 1:
             said = " and ".join(named) or "none of them"
-            raise ValueError(f"give a profile exactly one of steps, ramp, spike and search, not {said}")
+            raise ValueError(f"give a profile exactly one of {', '.join(_SHAPES)} and {RECORDED}, not {said}")
+        if self.over is not None and self.recorded is None:
+            raise ValueError("over works only with recorded; a ramp has its own")
+        if self.recorded is not None:
+            self._check_recorded(self.recorded)
         if (self.steps is None) != (self.each is None):
             raise ValueError("steps and each belong together: `{steps: [50%, 100%, 200%], each: 10s}`")
         if self.steps is None and self.repeat != 1:
@@ -281,6 +351,31 @@ class Profile(_Part):
         if self.steps is not None and not any(self.steps):
             raise ValueError("all steps are 0%, which is no load at all; give at least one of them a level")
         return self
+
+    def _check_recorded(self, rows: list[tuple[float, float]] | str) -> None:
+        if isinstance(rows, str):
+            raise ValueError(f"{rows} can be read only where the experiment is a file")  # noqa: TRY004 - as all others
+        if len(rows) < 2 or any(after[0] <= before[0] for before, after in pairwise(rows)):
+            raise ValueError("the recorded load needs at least two lines, each later than the one before")
+        if not any(rate for _, rate in rows):
+            raise ValueError("all recorded rates are 0, which is no load at all")
+        if (most := max(level for _, level in self.recorded_levels)) > MAX_LEVEL:
+            raise ValueError(f"the highest recorded rate is {Level(most)} of their mean; at most {Level(MAX_LEVEL)}")
+
+    @property
+    def recorded_levels(self) -> list[tuple[float, float]]:
+        """(begin in seconds after the method began, level) of each recorded line: their mean over time is 1.
+
+        The last line lasts as long as the one before it.
+        """
+        if self.recorded is None or isinstance(self.recorded, str):
+            return []
+        times = [at_s - self.recorded[0][0] for at_s, _ in self.recorded]
+        times.append(2 * times[-1] - times[-2])
+        rates = [rate for _, rate in self.recorded]
+        mean = sum(rate * (end - begin) for rate, (begin, end) in zip(rates, pairwise(times), strict=True)) / times[-1]
+        scale = (self.over or times[-1]) / times[-1]
+        return [(at_s * scale, rate / mean) for at_s, rate in zip(times, rates, strict=False)]
 
     @property
     def conditions(self) -> Sequence[Condition]:
@@ -306,6 +401,10 @@ class Profile(_Part):
         for part in (self.spike, self.search):
             if part is not None:
                 return part.at + part.for_
+        if (levels := self.recorded_levels) and self.over is None:
+            return 2 * levels[-1][0] - levels[-2][0]
+        if self.over is not None:
+            return float(self.over)
         return float(self.ramp.over or self.ramp.at) if self.ramp else 0.0
 
     def levels(self) -> list[tuple[float, float, float]]:
@@ -323,7 +422,9 @@ class Profile(_Part):
         """Tuples of (begin in seconds, level, change per second)."""
         for begin_s, _, level in self.levels():
             yield begin_s, level, 0.0
-        if self.steps is not None:
+        for begin_s, level in self.recorded_levels:
+            yield begin_s, level, 0.0
+        if self.steps is not None or self.recorded is not None:
             yield self.length_s, 1.0, 0.0
         if self.spike is not None:
             yield self.spike.at, float(self.spike.to), 0.0

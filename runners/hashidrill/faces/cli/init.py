@@ -25,6 +25,7 @@ from hashidrill.core.experiment.library import (
     read_document,
     read_experiment,
 )
+from hashidrill.core.experiment.load_levels import recorded_files
 from hashidrill.core.experiment.model import NAME_PATTERN
 from hashidrill.core.experiment.openslo import slo_files
 from hashidrill.core.experiment.schema import SCHEMA_TITLE
@@ -214,7 +215,7 @@ def _texts(kind: str, path: Path, name: str, copied: str | None) -> dict[Path, s
 
 
 def _copied_experiment(source: Path, path: Path, name: str) -> dict[Path, str]:
-    """The experiment under another name, with the files of OpenSLO that its probes name. The path in `extends` is
+    """The experiment under another name, with the OpenSLO and CSV files that it names. The path in `extends` is
     adapted to the new place, or the base and these files are merged in if no path leads to the base.
     """
     document = read_document(source)
@@ -226,7 +227,7 @@ def _copied_experiment(source: Path, path: Path, name: str) -> dict[Path, str]:
             return {path: _schema_line(path) + renamed}
         changes[("extends",)] = moved
     beside = {}
-    for loc, written in slo_files(document):
+    for loc, written in (*slo_files(document), *recorded_files(document)):
         changes[loc] = f"{path.stem}-{Path(written).name}"
         beside[path.with_name(changes[loc])] = (source.parent / written).read_text()
     return {path: _schema_line(path) + _SCHEMA_LINE.sub("", _changed(document, changes)), **beside}

@@ -16,7 +16,7 @@ from hashidrill.core.engine.monitor import Monitor
 from hashidrill.core.errors import ExperimentError, UnfitError
 from hashidrill.core.experiment.conditions import load_signals
 from hashidrill.core.experiment.load_levels import Course, Pace, Piece, Profile
-from hashidrill.core.experiment.loader import load_text
+from hashidrill.core.experiment.loader import load_experiment, load_text, resolve
 from hashidrill.core.loads.schedule import OpenLoop, Reply
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import Operation, Sample
@@ -26,6 +26,7 @@ from virtual_time import VirtualClock
 
 S = 1_000_000_000
 STEPS = {"steps": ["10%", "50%", "200%"], "each": "10s"}
+RECORDED = {"recorded": [(100, 30), (110, 90), (120, 30)], "over": "6s"}
 RAMP = {"ramp": {"to": "300%", "over": "60s"}}
 SEARCH = {
     "search": {
@@ -58,8 +59,8 @@ def course(document, *, begins_s=0):
 @pytest.mark.parametrize(
     ("document", "said"),
     [
-        ({}, "exactly one of steps, ramp, spike and search, not none"),
-        ({**STEPS, **RAMP}, "exactly one of steps, ramp, spike and search, not steps and ramp"),
+        ({}, "exactly one of steps, ramp, spike, search and recorded, not none"),
+        ({**STEPS, **RAMP}, "exactly one of steps, ramp, spike, search and recorded, not steps and ramp"),
         ({"steps": ["10%"]}, "steps and each belong together"),
         ({**RAMP, "each": "10s"}, "steps and each belong together"),
         ({**RAMP, "repeat": 2}, "repeat works only with steps"),
@@ -85,6 +86,12 @@ def course(document, *, begins_s=0):
         ({"search": {**SEARCH["search"], "by": "100%"}}, "each level must be over 100% of the one before"),
         ({"search": {**SEARCH["search"], "for": "49s"}}, "the search may take 50s (5 levels, each held up to twice 5s"),
         ({"search": {**SEARCH["search"], "until": []}}, "at least 1 item"),
+        ({"recorded": "day.csv"}, "day.csv can be read only where the experiment is a file"),
+        ({"recorded": [(0, 1)]}, "at least two lines, each later than the one before"),
+        ({"recorded": [(0, 1), (0, 2)]}, "at least two lines, each later than the one before"),
+        ({"recorded": [(0, 0), (1, 0)]}, "no load at all"),
+        ({"recorded": [(n, float(n == 9)) for n in range(200)]}, "is 20000% of their mean; at most 10000%"),
+        ({**RAMP, "over": "5s"}, "over works only with recorded"),
     ],
 )
 def test_a_wrong_profile_says_what_would_be_right(document, said):
@@ -92,7 +99,7 @@ def test_a_wrong_profile_says_what_would_be_right(document, said):
         profile(document)
 
 
-@pytest.mark.parametrize("document", [STEPS, {**STEPS, "repeat": 2}, RAMP, SPIKE, CLIMB, SEARCH])
+@pytest.mark.parametrize("document", [STEPS, {**STEPS, "repeat": 2}, RAMP, SPIKE, CLIMB, SEARCH, RECORDED])
 def test_a_profile_survives_the_way_to_the_load_process(document):
     once = profile(document)
     assert Profile.model_validate(once.model_dump(mode="json", by_alias=True)) == once
@@ -477,6 +484,49 @@ def test_a_profile_of_an_experiment_is_read():
     experiment = load_text(EXPERIMENT.replace("PROFILE", "profile: {steps: [10%, 200%], each: 30s}"))
     assert experiment.load["w"].profile.levels() == [(0, 30, 0.1), (30, 60, 2.0)]
     assert experiment.load["w"].params == {"rate": "50/s"}
+
+
+@pytest.mark.lie
+def test_a_recorded_load_keeps_its_shape_and_its_mean_in_whatever_time_it_is_replayed():
+    assert profile(RECORDED).recorded_levels == [(0, 0.6), (2, 1.8), (4, 0.6)]
+    whole = profile({"recorded": RECORDED["recorded"]})
+    assert whole.length_s == 30
+    replayed = course(RECORDED)
+    assert [round(replayed.at(round(at * S)), 6) for at in (0.5, 2.5, 4.5, 6.5)] == [0.6, 1.8, 0.6, 1.0]
+    pace = Pace(replayed, 50, 0)
+    assert pace.due_ns(300) == 6 * S, "300 operations in 6 s are the mean of 50/s, whatever the shape"
+
+
+def test_a_recorded_load_is_read_from_beside_the_experiment(tmp_path):
+    file = tmp_path / "x.yaml"
+    file.write_text(EXPERIMENT.replace("PROFILE", "profile: {recorded: day.csv, over: 40s}"))
+    day = tmp_path / "day.csv"
+    day.write_text("seconds,rate_per_s\n0,100\n60,300.5\n120,100\n")
+    resolved = resolve(file)
+    assert resolved.experiment.load["w"].profile.recorded == [(0, 100), (60, 300.5), (120, 100)]
+    assert list(resolved.provenance.extends) == [str(day)], "what was replayed is known"
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (None, "day.csv: there is no such file (the path is relative to this one)"),
+        ("0,1\n1,2,3\n", "line 2: expected two numbers, seconds and the rate from then on, got '1,2,3'"),
+        ("0,1\n1,-2\n", "line 2: expected two numbers"),
+        ("0,1\n1,nan\n", "line 2: expected two numbers"),
+        ("0,1\n\n1,2\n", "line 2: expected two numbers"),
+        ("".join(f"{n},1\n" for n in range(1002)), "over 1000 lines"),
+        ("1,1\n0,2\n", "at least two lines, each later than the one before"),
+    ],
+)
+def test_a_recorded_load_that_cannot_be_read_is_refused_with_its_place(tmp_path, rows, said):
+    file = tmp_path / "x.yaml"
+    file.write_text(EXPERIMENT.replace("PROFILE", "profile: {recorded: day.csv, over: 40s}"))
+    if rows is not None:
+        (tmp_path / "day.csv").write_text(rows)
+    with pytest.raises(ExperimentError) as refused:
+        load_experiment(file)
+    assert said in str(refused.value).replace("\n    ", " ")
 
 
 # signals of a load's own
