@@ -1,18 +1,31 @@
 """What the KV loads send, and how they judge what comes back."""
 
+import asyncio
 import errno
 
 import pytest
 from pydantic import ValidationError
 
+import virtual_time
 from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.loads.http_client import _unconnected
-from hashidrill.core.loads.schedule import OVERLOADED
+from hashidrill.core.loads.schedule import OVERLOADED, Reply
 from hashidrill.core.protocols.abc import Reason
 from hashidrill.core.units import Duration, Size
 from hashidrill.products.consul.loads.base import write_reply
-from hashidrill.products.consul.loads.kv import KvRead, KvWrite, _entries, _read_reply, identify, padded, stamp
+from hashidrill.products.consul.loads.kv import (
+    Batches,
+    KvRead,
+    KvWrite,
+    _entries,
+    _read_reply,
+    identify,
+    padded,
+    stamp,
+    txn_reply,
+)
+from virtual_time import VirtualClock
 
 
 @pytest.mark.parametrize(
@@ -66,6 +79,63 @@ def test_a_value_has_the_size_asked_for_and_gives_its_identity_back(size_bytes):
     value = padded(stamp("2026-01-01-slow-leader-disk-abc123", 123456789), size_bytes)
     assert len(value) == size_bytes
     assert identify(value) == "2026-01-01-slow-leader-disk-abc123.123456789"
+
+
+OK = Reply("ok")
+RESULTS = b'{"Results": [{"KV": {}}, {"KV": {}}], "Errors": null}'
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        (Answer(200, RESULTS), "ok"),
+        (Answer(200, b'{"Results": [{"KV": {}}], "Errors": null}'), "unknown"),
+        (Answer(200, b"true"), "unknown"),
+        (Answer(409, b'{"Results": null, "Errors": [{"OpIndex": 1}]}'), "fail"),
+        (Answer(500, b"No cluster leader"), "unknown"),
+        (Answer(0, error="no answer within 30s"), "unknown"),
+    ],
+)
+def test_a_transaction_says_of_all_its_writes_how_they_ended(answer, outcome):
+    assert txn_reply(answer, 2).outcome == outcome
+
+
+def batched(*, writes, most, linger_s, gap_s=0.0, reply=OK):
+    """The keys of each transaction, and when each write had its reply, in seconds."""
+    sent, ended = [], []
+
+    async def offer():
+        clock = VirtualClock()
+
+        async def send(sets):
+            sent.append([each["KV"]["Key"] for each in sets])
+            await asyncio.sleep(0.001)
+            return reply
+
+        it = Batches(send, most, linger_s)
+
+        async def write(n):
+            await asyncio.sleep(n * gap_s)
+            assert await it.write(f"k{n}", b"v") is reply
+            ended.append(round(clock.now_ns() / 1e9, 3))
+
+        async with asyncio.TaskGroup() as tasks:
+            for n in range(writes):
+                tasks.create_task(write(n))
+
+    virtual_time.run(offer())
+    return sent, ended
+
+
+def test_a_full_batch_is_sent_at_once_and_a_lone_write_waits_for_others_in_vain():
+    sent, ended = batched(writes=5, most=2, linger_s=0.2)
+    assert sent == [["k0", "k1"], ["k2", "k3"], ["k4"]]
+    assert sorted(ended) == [0.001, 0.001, 0.001, 0.001, 0.201], "this is what batching costs where little is written"
+
+
+@pytest.mark.lie
+def test_every_write_of_a_batch_has_the_reply_to_it():
+    batched(writes=7, most=3, linger_s=0.05, gap_s=0.01, reply=Reply("unknown", error="no answer within 30s"))
 
 
 def test_an_identity_is_never_cut_to_fit_the_size():

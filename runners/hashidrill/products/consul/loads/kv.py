@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Mapping, Sequence
+import contextlib
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.loads.answer import Answer, read_error
+from hashidrill.core.loads.answer import Answer, read_error, shown_body
 from hashidrill.core.loads.base import Keys, LoadRate, Timeout
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.loads.http_client import HttpClient, for_each, insist
@@ -27,6 +29,8 @@ ONCE_PREFIX = "hashidrill-once"
 """The prefix of keys that are written once: apart, so that watches and reads of the others do not see them."""
 MAX_VALUE_BYTES = 512 * 1024
 """Consul's own default limit on a value, `limits.kv_max_value_size`."""
+MAX_TXN = 64
+"""Consul's limit on the operations of a transaction."""
 ONCE_KEYS = 20_000
 ONCE_BYTES = 32_000_000
 """After this many keys that are written once, or bytes in them, the share of such writes shrinks (`Turns`)."""
@@ -90,8 +94,58 @@ class _KvLoad(ConsulLoad):
         return self._key(n), ""
 
 
+class _Batch:
+    """Writes that are sent together, as one transaction: the write that opens it sends it, the others wait."""
+
+    def __init__(self) -> None:
+        self.sets: list[dict[str, Any]] = []
+        self.full = asyncio.Event()
+        self.reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+
+
+class Batches:
+    """Collects writes: a batch is sent with `most` writes, or when its first one has waited for `linger_s`."""
+
+    def __init__(self, send: Callable[[list[dict[str, Any]]], Awaitable[Reply]], most: int, linger_s: float) -> None:
+        self._send, self._most, self._linger_s = send, most, linger_s
+        self._open: _Batch | None = None
+
+    async def write(self, key: str, value: bytes) -> Reply:
+        """The reply to the transaction that this write was in."""
+        first = self._open is None
+        batch = self._open = self._open or _Batch()
+        batch.sets.append({"KV": {"Verb": "set", "Key": key, "Value": base64.b64encode(value).decode()}})
+        if len(batch.sets) == self._most:
+            self._open = None
+            batch.full.set()
+        if not first:
+            return await batch.reply
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._linger_s):
+                await batch.full.wait()
+        if self._open is batch:
+            self._open = None
+        reply = await self._send(batch.sets)
+        if not batch.reply.done():  # cancelled, with a write that waited for it
+            batch.reply.set_result(reply)
+        return reply
+
+
+def txn_reply(answer: Answer, writes: int) -> Reply:
+    """The outcome of each write of a transaction: all of them were applied, or none."""
+    if answer.status != 200:
+        return write_reply(answer)
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        if len(parse(answer.body)["Results"]) == writes:
+            return Reply("ok", status=200)
+    return Reply("unknown", status=200, error=f"not the results of {writes} writes: {shown_body(answer.body)}")
+
+
 class KvWrite(_KvLoad):
     """Writes unique values and reads back at the end what the datacenter kept.
+
+    With `batch`, writes are sent in transactions: many at a time under load, and a lone one once it has waited for
+    `linger`, as the leases of juju-2021 did, whose wait of 200 ms hurt most when there was little to do.
 
     The final reads fetch them 1 MB at a time, then the load deletes them; if the agents do not answer within 5 s, the
     signal `LOAD.left` says how many remain.
@@ -114,8 +168,23 @@ class KvWrite(_KvLoad):
             Percent,
             Field(ge=0, le=1, description="Share of writes that go to keys written only once, so that a loss shows"),
         ] = Percent("90%")
+        batch: Annotated[
+            int, Field(ge=1, le=MAX_TXN, description="Most writes of one transaction; 1: none are sent together")
+        ] = 1
+        linger: Annotated[
+            Duration, Field(ge=0, le=60, description="How long the first write of a batch waits for others")
+        ] = Duration("5ms")
         via: Via = "consul:clients"
         timeout: Timeout = Duration("30s")
+
+        @model_validator(mode="after")
+        def _fits(self) -> KvWrite.Params:
+            if self.batch > 1 and self.batch * self.value > MAX_VALUE_BYTES / 2:
+                raise ValueError(
+                    f"{self.batch} values of {self.value} are over {Size(MAX_VALUE_BYTES // 2)}: Consul takes no larger"
+                    " transaction"
+                )
+            return self
 
     params: Params
 
@@ -123,14 +192,24 @@ class KvWrite(_KvLoad):
         super().__init__(name, params, context)
         self._turns = Turns(params.once, params.keys, max(1, min(ONCE_KEYS, int(ONCE_BYTES / params.value))))
         self._folder_keys = max(1, int(_FOLDER_BYTES / params.value))
+        self._sent = -1
 
     async def run(self, emit: EmitOperation) -> None:
         size_bytes = int(self.params.value)
         async with self.client() as http:
 
+            async def send(sets: list[dict[str, Any]]) -> Reply:
+                self._sent += 1
+                url, body = self.endpoint(self._sent) + "/v1/txn", json.dumps(sets).encode()
+                return txn_reply(await http.request("PUT", url, body=body, timeout_s=self._timeout_s), len(sets))
+
+            batches = Batches(send, self.params.batch, self.params.linger)
+
             async def put(n: int, key: str, value: str) -> Reply:
                 url = self.endpoint(n) + _path(key)
                 body = padded(value, size_bytes, mark(self.context.clock.now_ns()))
+                if self.params.batch > 1:
+                    return await batches.write(key, body)
                 return write_reply(await http.request("PUT", url, body=body, timeout_s=self._timeout_s))
 
             await self.open_loop(self._plan, put).run(emit)

@@ -283,8 +283,10 @@ class Lock(ConsulLoad):
         renew_retries: 3}`.
         """
 
-        holders: Annotated[int, Field(ge=1, le=5000, description="How many contenders, each with its own session")] = 30
-        locks: Annotated[int, Field(ge=1, le=5000, description="How many locks they contend for")] = 10
+        holders: Annotated[
+            int, Field(ge=1, le=20_000, description="How many contenders, each with its own session")
+        ] = 30
+        locks: Annotated[int, Field(ge=1, le=20_000, description="How many locks they contend for")] = 10
         ttl: Annotated[
             Duration, AfterValidator(_sane_ttl), Field(description="How long a session lives without a renewal")
         ] = Duration("10s")
