@@ -90,6 +90,37 @@ def _first_of(ops: Operations, mask: Bools) -> str:
     return f"first failure without a refusal: {at_time}, {ops.outcome[first]}: {ops.errors[first]}"
 
 
+@hypothesis
+def shed_is_counted(recording: Recording, *, load: str) -> Held:
+    """What a pipeline of logs sheds is counted: search lacks as many of the acknowledged batches as were counted.
+
+    Judges a `sample.logs` load, once its queues are empty. Every acknowledged batch is in search (`LOAD.indexed`) or
+    was shed on purpose (`LOAD.shed`); a batch whose outcome is unknown may be either, or neither. INVALID if nothing
+    was shed. In line-lbaas-2021 full buffers dropped logs; the answer was to shed early, and to know how much.
+    """
+    ops = recording.operations(load)
+    if not recording.final_reads(load):
+        raise HypothesisInvalidError(f"the final reads of {load} are missing: whether its queues were empty is unknown")
+    acknowledged, unknown = int(ops.ok.sum()), int((ops.outcome == "unknown").sum())
+    indexed, shed = (_last(recording, f"{load}.{what}") for what in ("indexed", "shed"))
+    lacking = acknowledged - indexed
+    figures = {"acknowledged": acknowledged, "unknown": unknown, "indexed": indexed, "shed": shed, "lacking": lacking}
+    told = f"search lacks {lacking} of {acknowledged} acknowledged batches of {load}, and {shed} were counted as shed"
+    maybe = f"; the outcome of {unknown} is unknown" if unknown else ""
+    require(lacking <= shed <= lacking + unknown, f"what was shed was not counted: {told}{maybe}", **figures)
+    if not shed:
+        raise HypothesisInvalidError(f"nothing was shed: {told}: raise the load's rate")
+    return Held(f"{told}{maybe}", **figures)
+
+
+def _last(recording: Recording, signal: str) -> int:
+    """The last sample. Raises HypothesisInvalidError if there is none, or if it failed."""
+    values = recording.series(signal).value
+    if not len(values) or np.isnan(values[-1]):
+        raise HypothesisInvalidError(f"the last count of {signal} is unknown")
+    return int(values[-1])
+
+
 @hypothesis(never=room())
 def recovers_without_restart(
     recording: Recording,

@@ -1200,6 +1200,30 @@ cases(
 )
 
 
+def piped(path, *, indexed, shed, unknown=0, final=True):
+    """A hundred batches of logs, acknowledged but for the first `unknown`; what the pipeline counted at the end."""
+    built = RecordingBuilder(path).mark("burst", at=12, until=24)
+    built.load(LOAD, rate=2.5, start=5, end=45, outcome=lambda at: "unknown" if at < 5 + unknown / 2.5 else "ok")
+    for what, count in (("indexed", indexed), ("shed", shed)):
+        built.sample(f"{LOAD}.{what}", 0.0, at=5).sample(f"{LOAD}.{what}", count, at=51, ok=count is not None)
+    return built.final_reads(LOAD) if final else built
+
+
+cases(
+    "shed_is_counted",
+    {"load": LOAD},
+    (TRUTH, "forty are lacking, and forty were counted", of(piped, indexed=60, shed=40)),
+    (TRUTH, "one of two whose outcome is unknown was shed", of(piped, indexed=60, shed=39, unknown=2)),
+    (LIE, "one that is lacking was not counted", of(piped, indexed=60, shed=39)),
+    (LIE, "one was counted that is in search", of(piped, indexed=60, shed=41)),
+    (LIE, "more were counted than the unknown ones explain", of(piped, indexed=60, shed=41, unknown=2)),
+    (LIE, "all that buffers dropped was counted by no one", of(piped, indexed=60, shed=0)),
+    (NOTHING, "nothing was shed", of(piped, indexed=100, shed=0)),
+    (NOTHING, "the last count failed", of(piped, indexed=60, shed=None)),
+    (NOTHING, "queues were not empty when the run ended", of(piped, indexed=60, shed=40, final=False)),
+)
+
+
 def overloaded(path, back_at):
     built = Spiked(path).fault("noop", at=10, until=30).load(LOAD, outcome=failing(12, back_at))
     for name in ("process.rss", "process.cpu"):

@@ -10,9 +10,12 @@ import threading
 import time
 from pathlib import Path
 
+import anyio
 import pytest
 
+from hashidrill.core.loads.context import LoadContext
 from hashidrill.products.sample import program
+from hashidrill.products.sample.loads import Logs
 
 WITHIN_S = 20.0
 
@@ -74,7 +77,7 @@ def test_a_cache_answers_what_the_store_has_and_goes_on_without_it(serve, tmp_pa
 @pytest.mark.long
 def test_a_pool_that_is_full_lets_requests_wait_and_still_says_that_it_is_there(serve):
     store = serve("store", takes_s=0.2)
-    told = {"at_least": 1, "most": 1, "grows_every_s": 60, "calls": 2}
+    told = {"at_least": 1, "most": 1, "grows_every_s": 60, "calls": 2, "leaks": 0}
     pool = serve("pool", store=f"http://127.0.0.1:{store}", **told)
     took = []
 
@@ -92,3 +95,45 @@ def test_a_pool_that_is_full_lets_requests_wait_and_still_says_that_it_is_there(
         thread.join()
     assert min(took) >= 0.4
     assert max(took) >= 1.2, "three requests of 0.4 s did not wait for one worker"
+
+
+def logged(url, *, rate, for_s):
+    """The operations of a load of logs, its final reads, and the last sample of each of its signals."""
+    operations, samples = [], {}
+    context = LoadContext([url], emit_sample=lambda what, value, _text: samples.__setitem__(what, value))
+    it = Logs("logs", Logs.Params.model_validate({"rate": rate, "via": "sample:nodes"}), context)
+
+    async def offer():
+        await it.prepare()
+        with anyio.move_on_after(for_s):
+            await it.run(operations.append)
+        return await it.final_reads()
+
+    finals = anyio.run(offer)
+    return operations, finals, samples
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("parse", ["node", "tier"])
+def test_a_pipeline_that_is_offered_too_much_loses_it_or_sheds_it(serve, tmp_path, parse):
+    """Four times what parsing and search can do: parsed on the node it is lost, in a tier only search lacks it."""
+    url = "http://127.0.0.1:{}".format
+    data = tmp_path / "data"
+    data.mkdir()
+    told = {"searcher": url(serve("searcher", takes_s=0.05, room=2)), "takes_s": 0.05, "room": 2}
+    if parse == "node":
+        first = serve("parser", archive=None, **told)
+    else:
+        first = serve(
+            "node", at_once=50, tier=url(serve("parser", archive=url(serve("archive", data=str(data))), **told))
+        )
+    operations, finals, counted = logged(url(first), rate="80/s", for_s=2.0)
+    good = [op for op in operations if op.outcome == "ok"]
+    assert len(good) >= 0.9 * len(operations) > 100
+    missing = [op.key for op in good if finals[op.key] is None]
+    assert all(finals[op.key] in (None, op.value) for op in good)
+    unsettled = sum(op.outcome == "unknown" for op in operations)
+    lost = counted["dropped" if parse == "node" else "shed"]
+    assert 30 <= len(good) - counted["indexed"] <= lost <= len(good) - counted["indexed"] + unsettled
+    assert len(missing) == (0 if parse == "tier" else len(good) - counted["indexed"])
+    assert counted["waiting"] == 0

@@ -1,21 +1,31 @@
-"""`sample.get`: requests to the programs of the sample."""
+"""Loads on the programs of the sample: `sample.get` asks them, `sample.logs` sends lines into the pipeline of logs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.loads.answer import read_error
+from hashidrill.core.loads.answer import Answer, read_error
 from hashidrill.core.loads.base import AgentLoad, Timeout
-from hashidrill.core.loads.schedule import Reply
+from hashidrill.core.loads.http_client import insist
+from hashidrill.core.loads.schedule import Reply, stamp
 from hashidrill.core.protocols.rights import Right
 from hashidrill.core.units import Duration, Percent, Rate
+from hashidrill.core.util.safe_json import parse
+from hashidrill.core.util.wait import wait_until
+from hashidrill.products.sample.program import COUNTS, KEYS
 
 if TYPE_CHECKING:
+    from hashidrill.core.loads.context import LoadContext
+    from hashidrill.core.loads.http_client import HttpClient
     from hashidrill.core.protocols.abc import EmitOperation
+
+WITHIN_S, SAMPLE_WITHIN_S = 60.0, 5.0
+_LINE = '10.0.0.1 - - [28/Oct/2021:13:37:00 +0000] "GET / HTTP/1.1" 200 612'
 
 Via = Annotated[
     str,
@@ -23,7 +33,13 @@ Via = Annotated[
 ]
 
 
-class Get(AgentLoad):
+class _SampleLoad(AgentLoad):
+    @classmethod
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads
+        return ()
+
+
+class Get(_SampleLoad):
     """Asks for `keys` things of its own in rotation. A share of the requests, `fresh`, is for something new."""
 
     divides: ClassVar[bool] = True
@@ -42,10 +58,6 @@ class Get(AgentLoad):
 
     params: Params
 
-    @classmethod
-    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads
-        return ()
-
     async def run(self, emit: EmitOperation) -> None:
         context = self.context
         async with context.http() as http:
@@ -62,3 +74,93 @@ class Get(AgentLoad):
     def _plan(self, n: int) -> tuple[str, str]:
         fresh = int((n + 1) * self.params.fresh) > int(n * self.params.fresh)
         return f"{self.name}/" + (f"fresh-{self.context.run_id}-{n}" if fresh else f"item-{n % self.params.keys}"), ""
+
+
+class Logs(_SampleLoad):
+    """Sends batches of log lines to a node, and reads at the end what the log of record holds of them.
+
+    An operation is a batch. The log of record is the object store, or search where there is none. The signals say what
+    the pipeline counted since the load began: `LOAD.indexed` in search, `LOAD.rejected` by search, `LOAD.dropped` by a
+    full buffer of the node, `LOAD.shed` on purpose by the tier, `LOAD.waiting` in its queues.
+    """
+
+    kind: ClassVar[str] = "sample.logs"
+    asks: ClassVar[str] = "node of the pipeline of logs"
+    signals: ClassVar[Mapping[str, None]] = dict.fromkeys(("indexed", "rejected", "dropped", "shed", "waiting"))
+
+    class Params(Strict):
+        """`rate` batches a second, of `lines` lines each."""
+
+        rate: Rate = Field(gt=0, le=1000)
+        """Batches offered, like `5/s`, whatever comes back."""
+        lines: Annotated[int, Field(ge=1, le=1000, description="Lines of a batch")] = 20
+        via: Via = "sample:nodes"
+        timeout: Timeout = Duration("10s")
+
+    params: Params
+
+    def __init__(self, name: str, params: Params, context: LoadContext) -> None:
+        super().__init__(name, params, context)
+        self._before: dict[str, int] = {}
+        self._planned = 0
+
+    async def prepare(self, *, within_s: float = WITHIN_S) -> None:
+        """Raises WaitTimeoutError."""
+        async with self.client() as http:
+            self._before = await insist(http, self.context.endpoints, "GET", COUNTS, _object, within_s=within_s)
+
+    async def run(self, emit: EmitOperation) -> None:
+        async with self.client() as http, asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._sample(http))
+
+            async def put(n: int, key: str, value: str) -> Reply:
+                body = "\n".join([value, *[_LINE] * self.params.lines]).encode()
+                url = f"{self.endpoint(n)}{key}"
+                answer = await http.request("PUT", url, body=body, timeout_s=float(self.params.timeout))
+                if answer.status == 200:
+                    return Reply("ok", status=200)
+                # a full node took nothing; what any other answer left behind is not known
+                refused = answer.status == 429 or not answer.sent
+                outcome = "fail" if refused else "unknown"
+                return Reply(outcome, status=answer.status, error=read_error(answer), reason=answer.why)
+
+            await self.open_loop(self._plan, put).run(emit)
+
+    def _plan(self, n: int) -> tuple[str, str]:
+        self._planned = n + 1
+        return self._key(n), stamp(self.context.run_id, n)
+
+    def _key(self, n: int) -> str:
+        return f"/{self.name}/{self.context.run_id}/{n}"
+
+    async def _sample(self, http: HttpClient) -> None:
+        while True:
+            answer = await http.request("GET", self.endpoint(0) + COUNTS, timeout_s=SAMPLE_WITHIN_S)
+            self._counted(_object(answer))
+            await asyncio.sleep(1.0)
+
+    def _counted(self, counts: Mapping[str, int] | None) -> None:
+        """Samples all counts; none of them where the pipeline did not answer."""
+        for what in self.signals:
+            before = 0 if what == "waiting" else self._before.get(what, 0)
+            self.context.sample(what, None if counts is None else float(counts.get(what, 0) - before))
+
+    async def final_reads(self, *, within_s: float = WITHIN_S) -> Mapping[str, str | None]:
+        """What the log of record holds once the queues are empty. Raises WaitTimeoutError if they never are."""
+        async with self.client() as http:
+
+            async def drained() -> tuple[dict[str, int] | None, str]:
+                counts = _object(await http.request("GET", self.endpoint(0) + COUNTS, timeout_s=within_s))
+                return (counts if counts is not None and not counts["waiting"] else None), f"counts: {counts}"
+
+            self._counted(await wait_until("the queues of the pipeline to be empty", drained, within_s=within_s))
+            kept = await insist(http, self.context.endpoints, "GET", KEYS, _object, within_s=within_s)
+        ours = [self._key(n) for n in range(self._planned)]
+        return {key: kept.get(key) for key in ours}
+
+
+def _object(answer: Answer) -> dict[str, Any] | None:
+    if answer.status != 200:
+        return None
+    found = parse(answer.body)
+    return found if isinstance(found, dict) else None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.units import Duration
+from hashidrill.core.units import Duration, Size
 
 Long = Annotated[Duration, Field(gt=0, le=60)]
 
@@ -41,10 +41,26 @@ class Pool(Strict):
     most: int = Field(default=100, ge=1, le=200, description="Workers that the pool grows to")
     grows_every: Long = Field(default=Duration("1s"), description="Gets one more worker this often, while work waits")
     calls: int = Field(default=5, ge=1, le=50, description="Calls to the store that each request makes, in turn")
+    leaks: Size = Field(default=Size("0B"), le=1_000_000, description="Memory that each request leaves behind")
+
+
+class Logs(Strict):
+    """A pipeline of logs, in batches of lines: node-1 takes them in, searcher-1 can search them.
+
+    Parsed on the node, all a batch has is buffers that may overflow. Parsed in a `tier`, on tier-1, it is first stored
+    on archive-1, and search gets what it has room for.
+    """
+
+    parse: Literal["node", "tier"] = Field(default="node", description="Where lines are parsed")
+    parse_takes: Duration = Field(default=Duration("80ms"), gt=0, le=10, description="CPU that parsing a batch takes")
+    search_takes: Duration = Field(
+        default=Duration("100ms"), gt=0, le=10, description="How long search takes for a batch, or for one search"
+    )
+    room: int = Field(default=20, ge=1, le=1000, description="What each queue holds: batches, and searches")
 
 
 class Sample(Strict):
-    """Small sample programs: a store, databases, caches in front of them, and services with a pool of workers."""
+    """Small sample programs: a store, databases, caches of these, pools of workers that call it, a pipeline of logs."""
 
     store_takes: Duration = Field(
         default=Duration("20ms"), ge=0, le=10, description="How long each answer of the store, and of a database, takes"
@@ -54,6 +70,7 @@ class Sample(Strict):
     )
     caches: list[Cache] = Field(default=[], max_length=4, description="Each is on a host of its own, cache-1 and so on")
     pools: list[Pool] = Field(default=[], max_length=4, description="Each is on a host of its own, pool-1 and so on")
+    logs: Logs | None = Field(default=None, description="A pipeline of logs, from a node to search")
 
     @model_validator(mode="after")
     def _every_cache_has_what_it_is_a_cache_of(self) -> Sample:

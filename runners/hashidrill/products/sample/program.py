@@ -5,7 +5,15 @@
     {"program": "memory", ..., "store": "http://10.73.0.11:8080"}
     {"program": "cache", ..., "store": "http://10.73.0.11:8080", "data": "/...", "bypass_after_s": 0.2, "off_for_s":
     5}
-    {"program": "pool", ..., "store": "...", "at_least": 2, "most": 100, "grows_every_s": 1, "calls": 5}
+    {"program": "pool", ..., "store": "...", "at_least": 2, "most": 100, "grows_every_s": 1, "calls": 5,
+     "leaks": 0}
+
+A pipeline of logs, whose parts take batches of lines by PUT, and answer 429 when they are full:
+
+    {"program": "node", ..., "tier": "http://10.73.0.12:8080", "at_once": 20}
+    {"program": "parser", ..., "searcher": "...", "archive": "..." or null, "takes_s": 0.08, "room": 20}
+    {"program": "searcher", ..., "takes_s": 0.1, "room": 20}
+    {"program": "archive", ..., "data": "/..."}
 
 It needs only the standard library of any Python 3 that the host's user can run.
 """
@@ -20,6 +28,7 @@ import json
 import os
 import pathlib
 import queue
+import re
 import sys
 import threading
 import time
@@ -32,7 +41,18 @@ _BYTES = 4096
 _STORE_WITHIN_S = 30.0
 _DISK_THREADS = 64
 
+COUNTS, KEYS = "/counts", "/keys"
+"""Paths of a pipeline's parts: what it and the parts behind it counted, and what the log of record holds."""
+_RETRY_S = 0.05
+_LOG_LINE = re.compile(r'^(\S+) \S+ \S+ \[([^\]]+)\] "((?:\S+\s?)+)" (\d+) (\d+)$')
+_BROKEN_LINE = '10.0.0.1 - - [28/Oct/2021:13:37:00 +0000] "GET /a HTTP/1.1 200 612'
+"""Without its second quote: the expression tries every way to split the words before it gives up."""
+
 Answer = Callable[[str], bytes]
+
+
+class Full(Exception):  # noqa: N818 - the state of a queue, which 429 says
+    """A queue has no room: the answer is 429."""
 
 
 class Store:
@@ -64,19 +84,21 @@ class Database:
             return self._serve(path)
 
 
-def fetch(store: str, path: str) -> bytes:
-    """Reads from the store, over a new connection. Raises OSError, HTTPException."""
+def fetch(store: str, path: str, body: bytes | None = None) -> bytes:
+    """Reads from the store, or puts `body` there, over a new connection. Raises Full, OSError, HTTPException."""
     place = urllib.parse.urlsplit(store)
     connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=_STORE_WITHIN_S)
     try:
-        connection.request("GET", path)
+        connection.request("GET" if body is None else "PUT", path, body)
         reply = connection.getresponse()
-        body = reply.read()
+        answer = reply.read()
     finally:
         connection.close()
+    if reply.status == http.HTTPStatus.TOO_MANY_REQUESTS:
+        raise Full(f"{store} is full")
     if reply.status != http.HTTPStatus.OK:
         raise OSError(f"the store answered {reply.status}")
-    return body
+    return answer
 
 
 class Cache:
@@ -149,10 +171,16 @@ def _write(file: pathlib.Path, body: bytes) -> None:
 
 
 class Pool:
-    """Each request waits for a worker, which calls the store `calls` times. The pool grows while work waits."""
+    """Each request waits for a worker, which calls the store `calls` times. The pool grows while work waits.
 
-    def __init__(self, store: str, at_least: int, most: int, grows_every_s: float, calls: int) -> None:
-        self._store, self._calls = store, calls
+    `leaks` bytes stay in memory after each request.
+    """
+
+    def __init__(
+        self, store: str, at_least: int, most: int, grows_every_s: float, calls: int, *, leaks: int = 0
+    ) -> None:
+        self._store, self._calls, self._leaks = store, calls, leaks
+        self._leaked: list[bytes] = []
         self._work: queue.Queue[tuple[str, concurrent.futures.Future[bytes]]] = queue.Queue()
         for _ in range(at_least):
             self._hire()
@@ -182,6 +210,177 @@ class Pool:
                 done.set_exception(error)
             else:
                 done.set_result(bodies[-1])
+                self._leaked.append(b"." * self._leaks)
+
+
+class Stage:
+    """A part of the pipeline. Its counts hold those of the parts behind it, `then`."""
+
+    def __init__(self, *then: str) -> None:
+        self._then = then
+        self._lock = threading.Lock()
+        self._counted: dict[str, int] = {}
+
+    def __call__(self, path: str) -> bytes:
+        """Raises OSError, HTTPException of the parts behind it."""
+        if path == COUNTS:
+            behind = (json.loads(fetch(each, COUNTS)) for each in self._then)
+            return json.dumps(_summed([self._counts(), *behind])).encode()
+        return fetch(self._then[0], path)
+
+    def _counts(self) -> dict[str, int]:
+        with self._lock:
+            return dict(self._counted)
+
+    def _count(self, what: str, by: int = 1) -> None:
+        with self._lock:
+            self._counted[what] = self._counted.get(what, 0) + by
+
+
+def _summed(every: list[dict[str, int]]) -> dict[str, int]:
+    return {what: sum(each.get(what, 0) for each in every) for what in {key for each in every for key in each}}
+
+
+class Node(Stage):
+    """Forwards each batch and waits for the answer. With `at_once` under way, it refuses more."""
+
+    def __init__(self, tier: str, at_once: int) -> None:
+        super().__init__(tier)
+        self._room = threading.BoundedSemaphore(at_once)
+
+    def put(self, path: str, body: bytes) -> bytes:
+        if not self._room.acquire(blocking=False):
+            raise Full
+        try:
+            return fetch(self._then[0], path, body)
+        finally:
+            self._room.release()
+
+
+def parse(takes_s: float) -> None:
+    """Has a regular expression backtrack over a line until it has used `takes_s` of CPU: the same on every machine."""
+    ends_s = time.thread_time() + takes_s
+    while time.thread_time() < ends_s:
+        _LOG_LINE.match(_BROKEN_LINE)
+
+
+class Parser(Stage):
+    """Parses batches one after the other and hands them to search.
+
+    Without `archive` it does as shippers do on a node: it takes each batch at once, drops what finds its buffers full,
+    and offers search what that refuses again and again. With `archive`, a batch is stored there before it is answered;
+    search then gets what it has room for, and the rest is shed.
+    """
+
+    def __init__(self, searcher: str, archive: str | None, takes_s: float, room: int) -> None:
+        super().__init__(*filter(None, (archive, searcher)))
+        self._searcher, self._archive, self._takes_s = searcher, archive, takes_s
+        self._taken: queue.Queue[tuple[str, bytes]] = queue.Queue(room)
+        self._parsed: queue.Queue[tuple[str, bytes]] = queue.Queue(room)
+        self._lost = "dropped" if archive is None else "shed"
+        for work in (self._parse, self._ship):
+            threading.Thread(target=work, daemon=True).start()
+
+    def put(self, path: str, body: bytes) -> bytes:
+        if self._archive is not None:
+            fetch(self._archive, path, body)
+        self._offer(self._taken, path, body)
+        return b"taken"
+
+    def _offer(self, line: queue.Queue[tuple[str, bytes]], path: str, body: bytes) -> None:
+        self._count("waiting")
+        try:
+            line.put_nowait((path, body))
+        except queue.Full:
+            self._count(self._lost)
+            self._count("waiting", -1)
+
+    def _parse(self) -> None:
+        while True:
+            path, body = self._taken.get()
+            parse(self._takes_s)
+            self._offer(self._parsed, path, body)
+            self._count("waiting", -1)
+
+    def _ship(self) -> None:
+        while True:
+            path, body = self._parsed.get()
+            while not self._shipped(path, body) and self._archive is None:
+                time.sleep(_RETRY_S)
+            self._count("waiting", -1)
+
+    def _shipped(self, path: str, body: bytes) -> bool:
+        try:
+            fetch(self._searcher, path, body)
+        except (Full, OSError, http.client.HTTPException):
+            self._count("rejected")
+            if self._archive is not None:
+                self._count(self._lost)
+            return False
+        return True
+
+
+class Searcher(Stage):
+    """Indexes batches and answers searches one after the other, each in `takes_s`. A full queue refuses both."""
+
+    def __init__(self, takes_s: float, room: int) -> None:
+        super().__init__()
+        self._takes_s = takes_s
+        self._index: dict[str, str] = {}
+        self._work: queue.Queue[Callable[[], None]] = queue.Queue(room)
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def put(self, path: str, body: bytes) -> bytes:
+        self._queue(lambda: self._index.__setitem__(path, _identity(body)))
+        return b"queued"
+
+    def __call__(self, path: str) -> bytes:
+        if path == KEYS:
+            return json.dumps(self._index).encode()
+        if path == COUNTS:
+            return super().__call__(path)
+        found: concurrent.futures.Future[bytes] = concurrent.futures.Future()
+        self._queue(lambda: found.set_result(self._index.get(path, "no hits").encode()))
+        return found.result()
+
+    def _counts(self) -> dict[str, int]:
+        return {"waiting": self._work.unfinished_tasks, "indexed": len(self._index)}
+
+    def _queue(self, work: Callable[[], None]) -> None:
+        try:
+            self._work.put_nowait(work)
+        except queue.Full:
+            raise Full from None
+
+    def _serve(self) -> None:
+        while True:
+            work = self._work.get()
+            time.sleep(self._takes_s)
+            work()
+            self._work.task_done()
+
+
+def _identity(body: bytes) -> str:
+    """The first line of a batch: the name of its write."""
+    return body.partition(b"\n")[0].decode()
+
+
+class Archive(Stage):
+    """Keeps each batch in a file, on disk before it is answered. Slow disks make it slow, and nothing full."""
+
+    def __init__(self, data: str) -> None:
+        super().__init__()
+        self._data = pathlib.Path(data)
+
+    def put(self, path: str, body: bytes) -> bytes:
+        _write(self._data / urllib.parse.quote(path, safe=""), body)
+        return b"stored"
+
+    def __call__(self, path: str) -> bytes:
+        if path != KEYS:
+            return super().__call__(path)
+        kept = [file for file in self._data.iterdir() if "." not in file.name]
+        return json.dumps({urllib.parse.unquote(file.name): _identity(_read(file) or b"") for file in kept}).encode()
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -190,15 +389,23 @@ class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     wbufsize = -1
-    program: Answer
+    program: Any
 
     def do_GET(self) -> None:
-        status, body = http.HTTPStatus.OK, b"ok"
-        if self.path != HEALTH:
-            try:
-                body = type(self).program(self.path)
-            except (OSError, http.client.HTTPException) as error:
-                status, body = http.HTTPStatus.BAD_GATEWAY, str(error).encode()
+        self._answer(lambda: b"ok" if self.path == HEALTH else type(self).program(self.path))
+
+    def do_PUT(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self._answer(lambda: type(self).program.put(self.path, body))
+
+    def _answer(self, ask: Callable[[], bytes]) -> None:
+        status = http.HTTPStatus.OK
+        try:
+            body = ask()
+        except Full as error:
+            status, body = http.HTTPStatus.TOO_MANY_REQUESTS, str(error).encode()
+        except (OSError, http.client.HTTPException) as error:
+            status, body = http.HTTPStatus.BAD_GATEWAY, str(error).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -221,13 +428,17 @@ PROGRAMS: dict[str, Callable[..., Answer]] = {
     "cache": Cache,
     "memory": Memory,
     "pool": Pool,
+    "node": Node,
+    "parser": Parser,
+    "searcher": Searcher,
+    "archive": Archive,
 }
 
 
 def main(config: dict[str, Any]) -> None:
     """Serves until it is killed."""
     address = config.pop("address"), config.pop("port")
-    Handler.program = staticmethod(PROGRAMS[config.pop("program")](**config))
+    Handler.program = PROGRAMS[config.pop("program")](**config)
     Server(address, Handler).serve_forever()
 
 

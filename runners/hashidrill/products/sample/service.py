@@ -14,7 +14,7 @@ from hashidrill.core.protocols.capabilities import Processes
 from hashidrill.core.protocols.service import AgentPlace, AgentPlan, BaseService, Site, Wanted
 from hashidrill.core.util.processes import is_machine_root
 from hashidrill.core.util.wait import wait_until
-from hashidrill.products.sample.model import Sample
+from hashidrill.products.sample.model import Logs, Sample
 
 PORT = 8080
 _STORE = "store-1"
@@ -49,16 +49,31 @@ class SampleService(BaseService):
 
     name: ClassVar[str] = "sample"
     Spec: ClassVar[type[Sample]] = Sample
-    roles: ClassVar[tuple[str, ...]] = ("stores", "databases", "caches", "pools")
+    roles: ClassVar[tuple[str, ...]] = (
+        "stores",
+        "databases",
+        "caches",
+        "pools",
+        "nodes",
+        "tiers",
+        "searchers",
+        "archives",
+    )
 
     def places(self) -> Sequence[AgentPlace]:
-        """`store-1`; `database-1`, ..., `cache-1`, ... and `pool-1`, ..., in the order in which they are written."""
+        """`store-1`; `database-1`, ..., `cache-1`, ..., `pool-1`, ..., in the order written; parts of the pipeline."""
         return [
             AgentPlace(_STORE, "store"),
             *(AgentPlace(f"database-{n}", "database") for n, _ in enumerate(self.spec.databases, 1)),
             *(AgentPlace(f"cache-{n}", "cache") for n, _ in enumerate(self.spec.caches, 1)),
             *(AgentPlace(f"pool-{n}", "pool") for n, _ in enumerate(self.spec.pools, 1)),
+            *(AgentPlace(f"{role}-1", role) for role in self._of_logs()),
         ]
+
+    def _of_logs(self) -> Sequence[str]:
+        if self.spec.logs is None:
+            return ()
+        return ("node", "searcher") if self.spec.logs.parse == "node" else ("node", "tier", "archive", "searcher")
 
     def binaries(self) -> Sequence[Wanted]:
         return []
@@ -76,6 +91,8 @@ class SampleService(BaseService):
         takes_s = float(self.spec.store_takes)
         if site.role == "store":
             return {"takes_s": takes_s}
+        if self.spec.logs is not None and site.role in self._of_logs():
+            return self._told_of_logs(self.spec.logs, site)
         number = int(site.host.rpartition("-")[2]) - 1
         if site.role == "database":
             database = self.spec.databases[number]
@@ -100,7 +117,19 @@ class SampleService(BaseService):
             "most": pool.most,
             "grows_every_s": float(pool.grows_every),
             "calls": pool.calls,
+            "leaks": int(pool.leaks),
         }
+
+    def _told_of_logs(self, logs: Logs, site: Site) -> dict[str, Any]:
+        if site.role == logs.parse:
+            archive = _url(site, "archive-1") if "archive" in self._of_logs() else None
+            behind = {"searcher": _url(site, "searcher-1"), "archive": archive}
+            return {"program": "parser", **behind, "takes_s": float(logs.parse_takes), "room": logs.room}
+        if site.role == "searcher":
+            return {"takes_s": float(logs.search_takes), "room": logs.room}
+        if site.role == "archive":
+            return {"data": str(site.data)}
+        return {"tier": _url(site, "tier-1"), "at_once": logs.room}
 
     async def wait_ready(self, hosts: Hosts, *, within_s: float, agents_run: Callable[[], Awaitable[None]]) -> None:
         ours = [host for host in hosts.all_hosts() if self.name in host.roles]

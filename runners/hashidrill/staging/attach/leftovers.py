@@ -60,19 +60,17 @@ async def sweep(
     told: Told,
     *,
     within_s: float = _WITHIN_S,
-    held_s: float = 0.0,
     may: May | None = None,
 ) -> tuple[Sequence[str], Sequence[str]]:
     """Returns what was removed, and what could not be removed and why; sends each also as an audit line.
 
-    `may` is called before each removal. It looks for `held_s` seconds, in which an agent may still do a write that it
-    held for a killed run. Raises nothing.
+    `may` is called before each removal. Raises nothing.
     """
-    began_s = anyio.current_time()
+    ends_s = anyio.current_time() + within_s
     done: dict[Left, tuple[int, str]] = {}
 
     async def one(left: Left) -> None:
-        done[left] = await _removed(left, wires, may, held_until_s=began_s + held_s, ends_s=began_s + held_s + within_s)
+        done[left] = await _removed(left, wires, ends_s, may)
 
     await all_at_once(partial(one, left) for left in found)
     removed, kept = [], []
@@ -87,21 +85,17 @@ async def sweep(
     return removed, kept
 
 
-async def _removed(
-    left: Left, wires: Mapping[str, Wire], may: May | None, *, held_until_s: float, ends_s: float
-) -> tuple[int, str]:
+async def _removed(left: Left, wires: Mapping[str, Wire], ends_s: float, may: May | None) -> tuple[int, str]:
     """(how many, why not): retries until `ends_s`, because a recovering datacenter may be silent for a while."""
     if left.service not in wires:
         return 0, f"the attach file names no {left.service}"
-    count, why = 0, "it was still there when the time for it was over"
+    why = "it was still there when the time for it was over"
     with anyio.CancelScope(deadline=ends_s):
         while True:
             try:
                 if may is not None and not await may(left):
                     return 0, _OTHERS
-                count += await _remover(left.service)(wires[left.service], left)
-                if anyio.current_time() >= held_until_s:
-                    return count, ""
+                return await _remover(left.service)(wires[left.service], left), ""
             except FaultError as error:
                 why = str(error)
             await pause(_AGAIN_S)

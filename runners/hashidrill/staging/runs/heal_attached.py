@@ -12,7 +12,6 @@ uses no address from that recording, and does not remove its loads' data.
 """
 
 import json
-import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -49,8 +48,6 @@ _APPLIES_NOTHING_S = 1.0
 """How long a host would keep a fault: heal only reverts faults."""
 _SHOWN = 200
 """The parameters of a fault that a question shows."""
-_HELD_S = 15.0
-"""Consul holds a request for 7 s while it has no leader (its rpc_hold_timeout), an agent and then a server; and 1 s."""
 _NO_RUN = "heal"
 """Stands for a run in the lock and in audit lines without a recording here."""
 Look = Callable[["AttachTarget", AsyncExitStack], Awaitable[tuple["Estate", dict[str, "Wire"]]]]
@@ -271,12 +268,6 @@ async def _heal(
     return done
 
 
-def _last_write_s(run: Path) -> float:
-    """When the run last wrote into its recording, on the clock of the system; 0 if it never did."""
-    written = [path for path in run.rglob("*") if path.name not in {AUDIT_NAME, HEAL_NAME} and path.is_file()]
-    return max((path.stat().st_mtime for path in written), default=0.0)
-
-
 async def _clean(
     run: Path,
     run_id: str,
@@ -290,7 +281,7 @@ async def _clean(
     """Fills `cleaned` and `left` of the result. Data with the run's own name can be removed at any time."""
 
     async def do(found: Mapping[Left, str]) -> None:
-        cleaned, left = await sweep(found, wires, note, held_s=max(0.0, _last_write_s(run) + _HELD_S - time.time()))
+        cleaned, left = await sweep(found, wires, note)
         done.cleaned.extend(cleaned)
         done.left.extend(left)
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from hashidrill.products.sample import program
-from hashidrill.products.sample.program import Cache, Pool
+from hashidrill.products.sample.program import COUNTS, KEYS, Archive, Cache, Full, Node, Parser, Pool, Searcher
 
 STORE = "http://10.73.0.11:8080"
 LONG_S = 60.0
@@ -117,7 +117,7 @@ def test_after_that_while_the_cache_is_used_again(tmp_path, stored, disk):
 
 
 def test_a_request_waits_while_all_workers_wait_for_the_store(stored):
-    it = Pool(STORE, at_least=2, most=2, grows_every_s=LONG_S, calls=3)
+    it = Pool(STORE, at_least=2, most=2, grows_every_s=LONG_S, calls=3, leaks=0)
     stored.may.clear()
     threads = [in_thread(lambda n=n: it(f"/{n}"))[0] for n in range(3)]
     until(lambda: len(stored.asked) == 2)
@@ -129,7 +129,7 @@ def test_a_request_waits_while_all_workers_wait_for_the_store(stored):
 
 
 def test_a_pool_gets_one_worker_more_while_work_waits_and_no_more_than_it_may(stored):
-    it = Pool(STORE, at_least=1, most=3, grows_every_s=0.001, calls=1)
+    it = Pool(STORE, at_least=1, most=3, grows_every_s=0.001, calls=1, leaks=0)
     stored.may.clear()
     threads = [in_thread(lambda n=n: it(f"/{n}"))[0] for n in range(4)]
     until(lambda: len(stored.asked) == 3)
@@ -150,7 +150,7 @@ def test_a_store_that_fails_is_the_requests_error_and_the_worker_goes_on(monkeyp
         return answer
 
     monkeypatch.setattr(program, "fetch", fetch)
-    it = Pool(STORE, at_least=1, most=1, grows_every_s=LONG_S, calls=1)
+    it = Pool(STORE, at_least=1, most=1, grows_every_s=LONG_S, calls=1, leaks=0)
     with pytest.raises(OSError, match="503"):
         it("/a")
     assert it("/a") == b"well"
@@ -193,3 +193,152 @@ def test_a_cache_in_memory_asks_once_and_is_empty_after_a_restart(stored):
     assert [it("/a/b"), it("/a/b")] == [b"stored /a/b"] * 2
     program.Memory(STORE)("/a/b")
     assert stored.asked == ["/a/b", "/a/b"]
+
+
+def test_a_pool_that_leaks_keeps_that_much_of_each_request_that_it_served(stored):
+    it = Pool(STORE, at_least=1, most=1, grows_every_s=LONG_S, calls=1, leaks=1000)
+    for n in range(3):
+        it(f"/{n}")
+    until(lambda: len(it._leaked) == 3)
+    assert sum(map(len, it._leaked)) == 3000
+
+
+class Behind:
+    """Stands for the parts behind a part: keeps what is put there, or is full, or gone."""
+
+    def __init__(self, monkeypatch):
+        self.kept, self.full, self.asked = {}, set(), 0
+        monkeypatch.setattr(program, "fetch", self)
+
+    def __call__(self, place, path, body=None):
+        if body is None:
+            assert path == COUNTS
+            return b'{"indexed": 1}'
+        self.asked += 1
+        if place in self.full:
+            raise Full
+        self.kept.setdefault(place, []).append(path)
+        return b""
+
+
+@pytest.fixture
+def behind(monkeypatch):
+    return Behind(monkeypatch)
+
+
+@pytest.fixture
+def parses(monkeypatch):
+    """Batches are parsed while it is set."""
+    may = threading.Event()
+    monkeypatch.setattr(program, "parse", lambda _: may.wait(LONG_S))
+    yield may
+    may.set()
+
+
+def counts(part):
+    return program.json.loads(part(COUNTS))
+
+
+def drained(part):
+    until(lambda: not counts(part)["waiting"])
+    return counts(part)
+
+
+@pytest.mark.lie
+def test_a_node_that_parses_takes_all_it_is_given_and_drops_what_finds_its_buffer_full(behind, parses):
+    it = Parser("search", None, 0.0, room=2)
+    assert it.put("/0", b"0") == b"taken"
+    until(it._taken.empty)
+    assert [it.put(f"/{n}", b"") for n in range(1, 6)] == [b"taken"] * 5
+    assert counts(it) == {"waiting": 3, "dropped": 3, "indexed": 1}
+    parses.set()
+    dropped = drained(it)["dropped"]
+    assert dropped >= 3, "its second buffer may be full too"
+    assert len(behind.kept["search"]) + dropped == 6
+
+
+def test_a_node_offers_again_and_again_what_search_refuses(behind, parses, monkeypatch):
+    monkeypatch.setattr(program, "_RETRY_S", 0.001)
+    parses.set()
+    behind.full = {"search"}
+    it = Parser("search", None, 0.0, room=2)
+    it.put("/0", b"")
+    until(lambda: behind.asked >= 3)
+    behind.full.clear()
+    assert drained(it)["rejected"] >= 3
+    assert behind.kept == {"search": ["/0"]}
+
+
+@pytest.mark.lie
+def test_a_tier_stores_first_and_sheds_and_counts_what_search_has_no_room_for(behind, parses):
+    it = Parser("search", "archive", 0.0, room=2)
+    behind.full = {"search"}
+    it.put("/0", b"")
+    until(it._taken.empty)
+    for n in range(1, 6):
+        it.put(f"/{n}", b"")
+    parses.set()
+    counted = drained(it)
+    assert behind.kept == {"archive": [f"/{n}" for n in range(6)]}
+    assert counted["shed"] == 6, "some found no room in the tier, the others none in search"
+    assert 1 <= counted["rejected"] <= 3
+    assert behind.asked == 6 + counted["rejected"], "search was offered something again"
+
+
+def test_what_the_archive_does_not_take_the_tier_does_not_acknowledge(behind, parses):
+    behind.full = {"archive"}
+    it = Parser("search", "archive", 0.0, room=2)
+    with pytest.raises(Full):
+        it.put("/0", b"")
+    assert counts(it).get("waiting", 0) == 0
+
+
+def test_a_node_that_forwards_refuses_more_than_it_may_have_under_way(monkeypatch):
+    may, asked = threading.Event(), []
+
+    def fetch(*about):
+        asked.append(about)
+        assert may.wait(LONG_S)
+        return b"taken"
+
+    monkeypatch.setattr(program, "fetch", fetch)
+    it = Node("tier", at_once=1)
+    thread, answers = in_thread(lambda: it.put("/0", b"0"))
+    until(lambda: asked)
+    with pytest.raises(Full):
+        it.put("/1", b"1")
+    may.set()
+    thread.join()
+    assert (answers, it.put("/2", b"2")) == ([b"taken"], b"taken")
+
+
+def test_search_refuses_batches_and_searches_while_its_queue_is_full(monkeypatch):
+    may = threading.Event()
+    monkeypatch.setattr(program.time, "sleep", lambda _: may.wait(LONG_S))
+    it = Searcher(0.1, room=1)
+    it.put("/0", b"first\nline")
+    until(it._work.empty)
+    it.put("/1", b"second\nline")
+    with pytest.raises(Full):
+        it.put("/2", b"")
+    with pytest.raises(Full):
+        it("/0")
+    assert counts(it) == {"waiting": 2, "indexed": 0}
+    may.set()
+    assert drained(it)["indexed"] == 2
+    assert it("/0") == b"first"
+    assert it("/2") == b"no hits"
+    assert program.json.loads(it(KEYS)) == {"/0": "first", "/1": "second"}
+
+
+def test_the_archive_names_the_write_of_each_batch_that_it_has_on_disk(tmp_path):
+    it = Archive(str(tmp_path))
+    it.put("/logs/r/1", b"r.1\nline")
+    (tmp_path / "%2Flogs%2Fr%2F2.140").write_bytes(b"r.2")  # of a write that was cut off
+    assert program.json.loads(it(KEYS)) == {"/logs/r/1": "r.1"}
+
+
+def test_parsing_takes_the_cpu_that_it_is_told_and_not_the_time():
+    began_s = time.thread_time()
+    program.parse(0.02)
+    assert 0.02 <= time.thread_time() - began_s < 0.1

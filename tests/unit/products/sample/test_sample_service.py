@@ -68,9 +68,34 @@ def test_a_cache_of_nothing_or_round_nothing_is_refused(cache, wrong):
         Sample.model_validate({"databases": [{}], "caches": [cache]})
 
 
+PARTS = {"node": ["node", "searcher"], "tier": ["node", "tier", "archive", "searcher"]}
+
+
+def piped(parse, role):
+    addresses = {f"{each}-1": f"10.73.0.{n}" for n, each in enumerate(PARTS[parse], 31)}
+    it = SampleService(Sample.model_validate({"logs": {"parse": parse, "room": 7}}))
+    assert [place.role for place in it.places()] == ["store", *PARTS[parse]]
+    site = Site(f"{role}-1", role, addresses[f"{role}-1"], Path("/data"), Path("/run/sample.json"), {}, addresses)
+    return it.agent(site).config
+
+
+def test_a_node_that_parses_hands_on_to_search_and_a_tier_to_the_archive_too():
+    node = piped("node", "node")
+    assert (node["program"], node["searcher"], node["archive"]) == ("parser", "http://10.73.0.32:8080", None)
+    assert (piped("tier", "node")["program"], piped("tier", "node")["tier"]) == ("node", "http://10.73.0.32:8080")
+    tier = piped("tier", "tier")
+    assert (tier["program"], tier["searcher"], tier["archive"]) == (
+        "parser",
+        "http://10.73.0.34:8080",
+        "http://10.73.0.33:8080",
+    )
+
+
 def test_what_it_is_told_is_what_its_program_takes():
-    for host in HOSTS:
-        config = {key: value for key, value in plan(host, host[:-2]).config.items() if key not in ("address", "port")}
+    configs = [plan(host, host[:-2]).config for host in HOSTS]
+    configs += [piped(parse, role) for parse, roles in PARTS.items() for role in roles]
+    for each in configs:
+        config = {key: value for key, value in each.items() if key not in ("address", "port")}
         made = service_program().PROGRAMS[config.pop("program")]
         wanted = made.__init__.__annotations__.keys() - {"return"}
         assert config.keys() == wanted

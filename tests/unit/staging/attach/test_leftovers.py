@@ -1,6 +1,5 @@
 """What a run left is removed, and nothing else; what cannot be removed is told."""
 
-import anyio
 import pytest
 
 from attached_estates import FakeEstate, consul_target
@@ -21,12 +20,12 @@ def there(tmp_path):
     fake, target = FakeEstate(), consul_target(tmp_path)
     told = []
 
-    def swept(*lefts, within_s=30.0, held_s=0.0, may=None):
+    def swept(*lefts, within_s=30.0, may=None):
         def tell(verb, what="", where="", note=""):
             told.append((verb, what, where, note))
 
         found = dict.fromkeys(lefts, "kind")
-        return run(sweep(found, fake.wires(target), tell, within_s=within_s, held_s=held_s, may=may)), told
+        return run(sweep(found, fake.wires(target), tell, within_s=within_s, may=may)), told
 
     return fake, fake.world.consul.kv, swept
 
@@ -75,28 +74,6 @@ def test_a_write_that_arrives_after_the_delete_is_removed_too(there):
     fake.world.consul.answer = holding
     assert swept(OURS)[0] == (["keys below hashidrill/kv-writes/: 2"], [])
     assert set(kv.entries) == set()
-
-
-@pytest.mark.parametrize(("held_s", "stays"), [(15.0, set()), (5.0, {"hashidrill/kv-writes/9"})])
-def test_a_write_that_an_agent_held_for_a_killed_run_is_removed_too(there, held_s, stays):
-    """Seen on a real Consul without a leader: the write was done seconds after the folder had been empty."""
-    fake, kv, swept = there
-    put(kv, "hashidrill/kv-writes/1")
-    answer, late = fake.world.consul.answer, ["hashidrill/kv-writes/9"]
-
-    began = []
-
-    def holding(host, method, *rest):
-        began.append(anyio.current_time())
-        if late and began[-1] - began[0] >= 7:
-            put(kv, late.pop())
-        return answer(host, method, *rest)
-
-    fake.world.consul.answer = holding
-    removed = 2 - len(stays)
-    assert swept(OURS, held_s=held_s)[0] == ([f"keys below hashidrill/kv-writes/: {removed}"], [])
-    put(kv, *late)
-    assert set(kv.entries) == stays
 
 
 def test_a_delete_that_does_nothing_is_not_believed(there):
