@@ -22,6 +22,7 @@ from hashidrill.faces.cli.listing import rows_of
 from hashidrill.gamedays.gameday.model import gameday_schema
 
 Schema = dict[str, Any]
+_DEFAULTS = "Defaults are in brackets; without one, a value is left out, and a switch is off."
 _MADE = "Generated from the code by `python -m hashidrill.faces.cli.reference`; do not edit.\n"
 
 
@@ -32,7 +33,7 @@ def commands_page() -> str:
     for name in context.command.list_commands(context):  # type: ignore[attr-defined]  # it is a group
         command = context.command.get_command(context, name)  # type: ignore[attr-defined]
         sections += _sections(name, command, 2, shown)
-    head = f"# Reference: commands\n\n{_MADE}\n`--help` prints the same, and examples.\n"
+    head = f"# Reference: commands\n\n{_MADE}\n`--help` prints the same, and examples. {_DEFAULTS}\n"
     return head + "".join(sections)
 
 
@@ -48,19 +49,19 @@ def _sections(name: str, command: Any, level: int, shown: dict[str, str]) -> Ite
 
 
 def _parameters(name: str, command: Any, shown: dict[str, str]) -> str:
-    """A row each, but for options that an earlier command explains in the same words."""
-    rows, again = list[str](), dict[str, list[str]]()
+    """A line each, but for options that an earlier command explains in the same words."""
+    lines, again = "", dict[str, list[str]]()
     for parameter in command.params:
         opts = ", ".join(parameter.opts) if parameter.param_type_name == "option" else parameter.metavar
-        row = f"| `{opts or parameter.name.upper()}` | {_default(parameter)} | {_cell(parameter.help or '')} |\n"
-        first = shown.setdefault(row, name)
+        line = _item(opts or parameter.name.upper(), _default(parameter), parameter.help or "")
+        first = shown.setdefault(line, name)
         if first == name:
-            rows.append(row)
+            lines += line
         else:
             again.setdefault(first, []).append(f"`{opts}`")
-    table = "\n| argument or option | default | meaning |\n| --- | --- | --- |\n" + "".join(rows) if rows else ""
-    links = [f"{', '.join(opts)}: as for [{first}](#{first.replace(' ', '-')})" for first, opts in again.items()]
-    return table + (f"\n{'; '.join(links)}.\n" if links else "")
+    for first, those in again.items():
+        lines += f"- {', '.join(those)}: as for [{first}](#{first.replace(' ', '-')})\n"
+    return f"\n{lines}" if lines else ""
 
 
 def _default(parameter: Any) -> str:
@@ -68,8 +69,8 @@ def _default(parameter: Any) -> str:
         return "required"
     value = parameter.default
     if isinstance(value, bool):
-        return "on" if value else "off"
-    return "none" if value is None or value in {"", ()} else f"{getattr(value, 'value', value)}"
+        return "on" if value else ""
+    return "" if value is None or value in {"", ()} else f"{getattr(value, 'value', value)}"
 
 
 def keys_page() -> str:
@@ -79,7 +80,7 @@ def keys_page() -> str:
         f"# Reference: the keys of an experiment\n\n{_MADE}\n"
         "The parameters of faults, loads and probes are in [reference-faults.md](reference-faults.md), those of\n"
         "hypotheses in [reference-verdicts.md](reference-verdicts.md). Quantities carry their unit: `500ms`, `50/s`,\n"
-        "`4kB`, `30%`.\n"
+        f"`4kB`, `30%`. {_DEFAULTS}\n"
         "\n"
         "`extends` names a base: a file with `kind: Base`, no `metadata`, and any other section. The experiment is\n"
         "merged over it, key by key. A list replaces that of the base; `null` removes a key of the base. A base may\n"
@@ -125,21 +126,20 @@ def _references(about: Any) -> list[str]:
 def _section(path: str, schema: Schema, definitions: Schema) -> str:
     title = f"`{path}`" if path else "The file"
     required = schema.get("required", [])
-    rows = []
-    for key, about in _fields(schema):
-        default = "required" if key in required else _written(about, definitions)
-        rows.append(f"| `{key}` | {default} | {_cell(_meaning(about, definitions))} |\n")
-    about = schema.get("description", "")
-    return f"\n## {title}\n\n{about}\n\n| key | default | meaning |\n| --- | --- | --- |\n{''.join(rows)}"
+    lines = [
+        _item(key, "required" if key in required else _written(about, definitions), _meaning(about, definitions))
+        for key, about in _fields(schema)
+    ]
+    return f"\n## {title}\n\n{schema.get('description', '')}\n\n{''.join(lines)}"
 
 
 def _written(about: Schema, definitions: Schema) -> str:
     """A default as YAML would write it; "below" for a mapping that has a section of its own."""
     if any(name in definitions for name in _references(about)):
-        return "below" if about.get("default") else "none"
+        return "below" if about.get("default") else ""
     value = about.get("default")
-    if value is None or value in ({}, [], ""):
-        return "none"
+    if value is None or value in ({}, [], "", False):
+        return ""
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -163,7 +163,7 @@ def game_day_page() -> str:
     head = (
         f"# Reference: the keys of a game day\n\n{_MADE}\n"
         "A game day is a file of `kind: GameDay`, which `hashidrill gameday run FILE` leads through, and `hashidrill\n"
-        "validate FILE` checks. [first-game-day.md](first-game-day.md) shows how a day goes.\n"
+        f"validate FILE` checks. [first-game-day.md](first-game-day.md) shows how a day goes. {_DEFAULTS}\n"
     )
     return head + "".join(_section(title, part, schema["$defs"]) for title, part in _parts("", schema, schema["$defs"]))
 
@@ -190,6 +190,7 @@ def faults_page() -> str:
     return (
         f"# Reference: faults, loads and probes\n\n{_MADE}\n"
         "[Steps and proofs](steps-and-proofs.md) says how a fault is aimed, applied, proven and reverted.\n"
+        f"{_DEFAULTS}\n"
         f"\n## Faults\n{''.join(faults)}\n## Loads\n\n"
         "Loads are open loop: an operation starts when it is due, however slow earlier ones are, and its latency\n"
         "counts from that moment. Any of them can have a [profile](steps-and-proofs.md#load-profiles).\n"
@@ -204,17 +205,17 @@ def _kind(name: str, doc: str | None, params: Any, shown: dict[str, str], observ
     """A section. Text that an earlier command has in the same words is not repeated; `shown` maps it to the first
     command.
     """
-    told = [f"`{key}` ({default}): {_cell(text)}" for key, default, text in parameters(params)]
+    told = [_item(key, "" if default == "none" else default, text) for key, default, text in parameters(params)]
     if observer is not None:
         shared = f", shared with the injector: {observer.shares}" if observer.shares else ""
-        told.append(f"Observed through {observer.through}{shared}.")
+        told.append(f"- Observed through {observer.through}{shared}.\n")
     lines, again = list[str](), dict[str, list[str]]()
     for line in told:
         first = shown.setdefault(line, name)
         if first == name:
-            lines.append(f"- {line}\n")
+            lines.append(line)
         else:
-            again.setdefault(first, []).append(line.partition(" (")[0] if line[0] == "`" else "the observer")
+            again.setdefault(first, []).append(f"`{line.split('`')[1]}`" if line[2] == "`" else "the observer")
     lines += [f"- {', '.join(parts)}: as for `{first}`.\n" for first, parts in again.items()]
     return f"\n### `{name}`\n\n{inspect.cleandoc(doc or '')}\n" + ("\n" + "".join(lines) if lines else "")
 
@@ -328,6 +329,11 @@ def _shape(value: Any) -> tuple[str, str]:
 def _hypothesis(name: str, doc: str, params: Any) -> str:
     takes = [f"`{key}`" if default == "required" else f"`{key}` ({default})" for key, default, _ in parameters(params)]
     return f"\n### `{name}`\n\n{inspect.cleandoc(doc)}\n\nParameters: {', '.join(takes) or 'none'}.\n"
+
+
+def _item(name: str, default: str, text: str) -> str:
+    """A line that explains a parameter, an option or a key."""
+    return f"- `{name}`{f' ({default})' if default else ''}: {' '.join(text.split())}\n"
 
 
 def _cell(text: str) -> str:
