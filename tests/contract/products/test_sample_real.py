@@ -15,7 +15,7 @@ import pytest
 
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.products.sample import program
-from hashidrill.products.sample.loads import Logs
+from hashidrill.products.sample.loads import Checks, Logs
 
 WITHIN_S = 20.0
 
@@ -116,7 +116,7 @@ def logged(url, *, rate, for_s):
 @pytest.mark.long
 @pytest.mark.parametrize("parse", ["node", "tier"])
 def test_a_pipeline_that_is_offered_too_much_loses_it_or_sheds_it(serve, tmp_path, parse):
-    """Four times what parsing and search can do: parsed on the node it is lost, in a tier only search lacks it."""
+    """More than twice what parsing and search can do: parsed on the node it is lost, in a tier only search lacks it."""
     url = "http://127.0.0.1:{}".format
     data = tmp_path / "data"
     data.mkdir()
@@ -127,13 +127,72 @@ def test_a_pipeline_that_is_offered_too_much_loses_it_or_sheds_it(serve, tmp_pat
         first = serve(
             "node", at_once=50, tier=url(serve("parser", archive=url(serve("archive", data=str(data))), **told))
         )
-    operations, finals, counted = logged(url(first), rate="80/s", for_s=2.0)
+    operations, finals, counted = logged(url(first), rate="50/s", for_s=2.0)
     good = [op for op in operations if op.outcome == "ok"]
-    assert len(good) >= 0.9 * len(operations) > 100
+    assert len(good) >= 50
     missing = [op.key for op in good if finals[op.key] is None]
     assert all(finals[op.key] in (None, op.value) for op in good)
     unsettled = sum(op.outcome == "unknown" for op in operations)
     lost = counted["dropped" if parse == "node" else "shed"]
-    assert 30 <= len(good) - counted["indexed"] <= lost <= len(good) - counted["indexed"] + unsettled
+    assert 10 <= len(good) - counted["indexed"] <= lost <= len(good) - counted["indexed"] + unsettled
     assert len(missing) == (0 if parse == "tier" else len(good) - counted["indexed"])
     assert counted["waiting"] == 0
+
+
+CHECKER = {"every_s": 1, "timeout_s": 3, "workers": 2, "report_takes_s": 0.002, "most": 100}
+
+
+@pytest.fixture
+def checks(serve):
+    """What a checker of these checks knows, through a load, once `until` holds of its samples."""
+
+    def start(count, *, until, targets=1, **told):
+        places = [("127.0.0.1", free_port()) for _ in range(2)]
+        for place in places[:targets]:
+            serve("backend", listens=place)
+        port = serve("checker", targets=places, **{**CHECKER, **told})
+        samples, operations = {}, []
+        context = LoadContext(
+            [f"http://127.0.0.1:{port}"], emit_sample=lambda what, value, _: samples.__setitem__(what, value)
+        )
+        params = {"checks": count, "rate": "10/s", "via": "sample:checkers"}
+        it = Checks("checks", Checks.Params.model_validate(params), context)
+
+        async def offer():
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(it.run, operations.append)
+                with anyio.fail_after(WITHIN_S):
+                    while not (samples and until(samples)):
+                        await anyio.sleep(0.05)
+                tasks.cancel_scope.cancel()
+
+        anyio.run(offer)
+        return samples, operations
+
+    return start
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("reports", ["all", "changes"])
+def test_a_checker_finds_the_half_of_its_targets_that_refuse_connections(checks, reports):
+    samples, operations = checks(20, until=lambda seen: seen["down"] == 0.5, reports=reports)
+    assert samples["checks"] == 20
+    assert {op.outcome for op in operations} <= {"ok", "unknown"}
+
+
+@pytest.mark.lie
+@pytest.mark.long
+def test_results_that_wait_for_longer_than_the_timeout_are_unknown_and_late(checks):
+    """A hundred checks a second, each of whose results takes 50 ms: five times what one process can do."""
+    told = {"reports": "all", "targets": 2, "timeout_s": 0.2, "report_takes_s": 0.05}
+    samples, _ = checks(100, until=lambda seen: seen["unknown"] > 50, **told)
+    assert samples["late"] > 0.2
+
+
+@pytest.mark.long
+def test_changes_are_all_that_many_checks_cost_and_more_than_the_most_are_refused(checks):
+    """Each message takes 50 ms, and a hundred results a second would not be taken in."""
+    samples, _ = checks(100, until=lambda seen: seen["down"] == 0.5, reports="changes", report_takes_s=0.05)
+    assert samples["unknown"] == 0
+    _, operations = checks(101, until=lambda seen: "late" in seen, reports="changes")
+    assert {(op.outcome, op.status) for op in operations if op.outcome != "unknown"} == {("fail", 429)}

@@ -12,9 +12,9 @@ from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.loads.answer import Answer, read_error
 from hashidrill.core.loads.base import AgentLoad, Timeout
 from hashidrill.core.loads.http_client import insist
-from hashidrill.core.loads.schedule import Reply, stamp
+from hashidrill.core.loads.schedule import OpenLoop, Reply, stamp
 from hashidrill.core.protocols.rights import Right
-from hashidrill.core.units import Duration, Percent, Rate
+from hashidrill.core.units import Duration, Percent, Quantity, Rate
 from hashidrill.core.util.safe_json import parse
 from hashidrill.core.util.wait import wait_until
 from hashidrill.products.sample.program import COUNTS, KEYS
@@ -157,6 +157,69 @@ class Logs(_SampleLoad):
             kept = await insist(http, self.context.endpoints, "GET", KEYS, _object, within_s=within_s)
         ours = [self._key(n) for n in range(self._planned)]
         return {key: kept.get(key) for key in ours}
+
+
+class Checks(_SampleLoad):
+    """Tells checkers how many targets to check, and asks what they know: each operation is such a call.
+
+    The profile's level is that of `checks`. The signals: `LOAD.checks`, `LOAD.down` (the share of them), `LOAD.unknown`
+    and `LOAD.late`, which is how long after it was due the slowest result since the last call came in.
+    """
+
+    kind: ClassVar[str] = "sample.checks"
+    asks: ClassVar[str] = "checker"
+    signals: ClassVar[Mapping[str, type[Quantity] | None]] = {
+        "checks": None,
+        "down": Percent,
+        "unknown": None,
+        "late": Duration,
+    }
+
+    class Params(Strict):
+        """How many checks; `rate` calls a second, whatever comes back."""
+
+        checks: Annotated[int, Field(ge=1, le=100_000, description="How many checks each checker makes")] = 800
+        rate: Rate = Field(default=Rate(2), gt=0, le=10)
+        via: Via = "sample:checkers"
+        timeout: Timeout = Duration("10s")
+
+    params: Params
+
+    async def run(self, emit: EmitOperation) -> None:
+        async with self.client() as http:
+
+            async def call(n: int, key: str, value: str) -> Reply:  # noqa: ARG001 - nothing is written
+                wanted = round(self.params.checks * self.context.course.at(self.context.clock.now_ns()))
+                timeout_s = float(self.params.timeout)
+                answer = await http.request(
+                    "PUT", f"{self.endpoint(n)}/checks", body=str(wanted).encode(), timeout_s=timeout_s
+                )
+                refused = answer.status == 429
+                known = await http.request("GET", self.endpoint(n) + COUNTS, timeout_s=timeout_s) if refused else answer
+                self._known(_object(known))
+                if answer.status == 200:
+                    return Reply("ok", status=200)
+                return Reply("fail", status=answer.status, error=read_error(answer), reason=answer.why)
+
+            # the level is that of the checks, not of these calls
+            loop = OpenLoop(
+                self.name,
+                self.params.rate,
+                lambda n: (self.endpoint(n), ""),
+                call,
+                self.context.clock,
+                lag=self.context.lag,
+                waiting=self.context.waiting,
+            )
+            await loop.run(emit)
+
+    def _known(self, counts: Mapping[str, int] | None) -> None:
+        """Samples what a checker knows; failed samples where it did not answer."""
+        scale = {"down": max(1, counts["checks"]) if counts else 1, "late": 1000}
+        of = {"late": "late_ms"}
+        for what in self.signals:
+            value = None if counts is None else counts[of.get(what, what)] / scale.get(what, 1)
+            self.context.sample(what, value)
 
 
 def _object(answer: Answer) -> dict[str, Any] | None:

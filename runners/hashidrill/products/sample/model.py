@@ -59,6 +59,20 @@ class Logs(Strict):
     room: int = Field(default=20, ge=1, le=1000, description="What each queue holds: batches, and searches")
 
 
+class Checker(Strict):
+    """Checks the health of targets, of which backend-1 and backend-2 have half each; a load says how many."""
+
+    workers: int = Field(default=2, ge=1, le=8, description="Processes that check")
+    reports: Literal["all", "changes"] = Field(
+        default="all",
+        description="What they hand on: each result, or, a few times a second, what changed",
+    )
+    report_takes: Duration = Field(default=Duration("4ms"), ge=0, le=1, description="CPU that taking in a report takes")
+    every: Long = Field(default=Duration("30s"), description="The interval of each check")
+    timeout: Long = Field(default=Duration("2s"), description="An older result is unknown")
+    most: int = Field(default=100_000, ge=1, le=100_000, description="Refuses more checks than this")
+
+
 class Sample(Strict):
     """Small sample programs: a store, databases, caches of these, pools of workers that call it, a pipeline of logs."""
 
@@ -70,6 +84,9 @@ class Sample(Strict):
     )
     caches: list[Cache] = Field(default=[], max_length=4, description="Each is on a host of its own, cache-1 and so on")
     pools: list[Pool] = Field(default=[], max_length=4, description="Each is on a host of its own, pool-1 and so on")
+    checkers: list[Checker] = Field(
+        default=[], max_length=4, description="Each is on a host of its own, checker-1 and so on"
+    )
     logs: Logs | None = Field(default=None, description="A pipeline of logs, from a node to search")
 
     @model_validator(mode="after")

@@ -15,20 +15,30 @@ A pipeline of logs, whose parts take batches of lines by PUT, and answer 429 whe
     {"program": "searcher", ..., "takes_s": 0.1, "room": 20}
     {"program": "archive", ..., "data": "/..."}
 
+Health checks of targets that accept connections on a port of their own; PUT /checks says how many there are:
+
+    {"program": "backend", ..., "listens": ["10.73.0.12", 8081]}
+    {"program": "checker", ..., "targets": [["10.73.0.12", 8081]], "every_s": 30, "timeout_s": 2, "workers": 2,
+     "reports": "all", "report_takes_s": 0.006, "most": 4000}
+
 It needs only the standard library of any Python 3 that the host's user can run.
 """
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import concurrent.futures
 import http.client
 import http.server
 import json
+import multiprocessing
 import os
 import pathlib
 import queue
 import re
+import socket
+import struct
 import sys
 import threading
 import time
@@ -43,9 +53,10 @@ _DISK_THREADS = 64
 
 COUNTS, KEYS = "/counts", "/keys"
 """Paths of a pipeline's parts: what it and the parts behind it counted, and what the log of record holds."""
-_RETRY_S = 0.05
+UP, DOWN, UNKNOWN = "up", "down", "unknown"
+_RETRY_S, _TICK_S = 0.05, 0.1
 _LOG_LINE = re.compile(r'^(\S+) \S+ \S+ \[([^\]]+)\] "((?:\S+\s?)+)" (\d+) (\d+)$')
-_BROKEN_LINE = '10.0.0.1 - - [28/Oct/2021:13:37:00 +0000] "GET /a HTTP/1.1 200 612'
+_BROKEN_LINE = '10.0.0.1 - - [28/Oct/2021:13:37:00 +0000] "GET /a HTTP 200 6'
 """Without its second quote: the expression tries every way to split the words before it gives up."""
 
 Answer = Callable[[str], bytes]
@@ -383,6 +394,155 @@ class Archive(Stage):
         return json.dumps({urllib.parse.unquote(file.name): _identity(_read(file) or b"") for file in kept}).encode()
 
 
+class Backend(Stage):
+    """Accepts connections on a port of its own, and closes them."""
+
+    def __init__(self, listens: tuple[str, int]) -> None:
+        super().__init__()
+        listening = socket.create_server(tuple(listens), backlog=1024)
+        threading.Thread(target=self._accept, args=(listening,), daemon=True).start()
+
+    def _accept(self, listening: socket.socket) -> None:
+        while True:
+            listening.accept()[0].close()
+
+
+class Checks:
+    """One process of a checker: connects to the targets of its checks, evenly spread over the interval.
+
+    It sends each result to the checker, or, with `changes`, what changed in the last tenth of a second, as one message:
+    ({check: up, down or unknown}, when they ended, how late they began).
+    """
+
+    def __init__(
+        self,
+        pipe: Any,
+        place: tuple[int, int],
+        *,
+        targets: list[tuple[str, int]],
+        every_s: float,
+        timeout_s: float,
+        changes: bool,
+    ) -> None:
+        self._pipe, self._place = pipe, place
+        self._targets, self._every_s, self._timeout_s = targets, every_s, timeout_s
+        self._changes = changes
+        self._new: dict[int, str] = {}
+        self._known: dict[int, str] = {}
+        self._late_s = self._sent_s = 0.0
+
+    async def run(self) -> None:
+        parent, began_s, begun = os.getppid(), 0.0, 0
+        checks = range(0)
+        tasks: set[asyncio.Task[None]] = set()
+        while os.getppid() == parent:
+            if self._pipe.poll():
+                checks, began_s, begun = range(self._place[0], self._pipe.recv(), self._place[1]), time.monotonic(), 0
+                self._known = {check: seen for check, seen in self._known.items() if check in checks}
+            while checks and (due_s := began_s + begun * self._every_s / len(checks)) <= time.monotonic():
+                task = asyncio.create_task(self._check(checks[begun % len(checks)], due_s))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+                begun += 1
+            if time.monotonic() - self._sent_s >= _TICK_S:
+                self._send()
+            await asyncio.sleep(_TICK_S / 10)
+
+    async def _check(self, check: int, due_s: float) -> None:
+        self._late_s = max(self._late_s, time.monotonic() - due_s)
+        seen = UP
+        with socket.socket() as one:
+            one.setblocking(False)
+            # closed by a reset: no port is kept for a minute after each check
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            try:
+                await asyncio.wait_for(
+                    asyncio.get_running_loop().sock_connect(one, tuple(self._targets[check % len(self._targets)])),
+                    self._timeout_s,
+                )
+            except (asyncio.TimeoutError, TimeoutError):  # noqa: UP041 - two classes before Python 3.11
+                seen = UNKNOWN
+            except OSError:
+                seen = DOWN
+        if not self._changes or self._known.get(check, UP) != seen:
+            self._new[check] = self._known[check] = seen
+        if not self._changes:
+            self._send()
+
+    def _send(self) -> None:
+        new, self._new, late_s, self._late_s = self._new, {}, self._late_s, 0.0
+        self._sent_s = time.monotonic()
+        self._pipe.send((new, self._sent_s, late_s))  # and waits, if the checker does not take it
+
+
+class Checker(Stage):
+    """Checks by `workers` processes; each message of theirs takes `report_takes_s` of its CPU, one after the other.
+
+    A message may hold one result, as in the second generation of line-lbaas-2021, or what changed, as in the third. A
+    result that is older than `timeout_s` when its turn comes is unknown. More than `most` checks are refused.
+    """
+
+    def __init__(
+        self,
+        targets: list[tuple[str, int]],
+        *,
+        every_s: float,
+        timeout_s: float,
+        workers: int,
+        reports: str,
+        report_takes_s: float,
+        most: int,
+    ) -> None:
+        super().__init__()
+        self._report_takes_s, self._most, self._timeout_s = report_takes_s, most, timeout_s
+        self._seen: dict[int, str] = {}
+        self._checks, self._late_s = 0, 0.0
+        forking = multiprocessing.get_context("fork")
+        pipes = [forking.Pipe() for _ in range(workers)]
+        for number, (_, theirs) in enumerate(pipes):
+            place, changes = (number, workers), reports == "changes"
+            checks = Checks(theirs, place, targets=targets, every_s=every_s, timeout_s=timeout_s, changes=changes)
+            forking.Process(target=lambda it: asyncio.run(it.run()), args=(checks,)).start()
+        self._pipes = [ours for ours, _ in pipes]
+        for pipe in self._pipes:
+            threading.Thread(target=self._take, args=(pipe,), daemon=True).start()
+
+    def put(self, path: str, body: bytes) -> bytes:  # noqa: ARG002 - as of all parts
+        wanted = int(body)
+        if wanted > self._most:
+            raise Full(f"{self._most} checks are the most")
+        if wanted != self._checks:
+            self._checks = wanted
+            for pipe in self._pipes:
+                pipe.send(wanted)
+            with self._lock:
+                self._seen = {check: seen for check, seen in self._seen.items() if check < wanted}
+        return self(COUNTS)
+
+    def _counts(self) -> dict[str, int]:
+        with self._lock:
+            seen, late_s, self._late_s = list(self._seen.values()), self._late_s, 0.0
+        return {
+            "checks": self._checks,
+            "down": seen.count(DOWN),
+            "unknown": seen.count(UNKNOWN),
+            "late_ms": round(late_s * 1000),
+        }
+
+    def _take(self, pipe: Any) -> None:
+        while True:
+            new, ended_s, late_s = pipe.recv()
+            if new:
+                waited_s = time.monotonic() - ended_s
+                if waited_s > self._timeout_s:
+                    new = dict.fromkeys(new, UNKNOWN)
+                parse(self._report_takes_s)
+                late_s += waited_s
+            with self._lock:
+                self._seen.update(new)
+                self._late_s = max(self._late_s, late_s)
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
     """One thread for each connection, so that only the program itself makes requests wait."""
 
@@ -432,6 +592,8 @@ PROGRAMS: dict[str, Callable[..., Answer]] = {
     "parser": Parser,
     "searcher": Searcher,
     "archive": Archive,
+    "backend": Backend,
+    "checker": Checker,
 }
 
 

@@ -18,6 +18,7 @@ from hashidrill.products.sample.model import Logs, Sample
 
 PORT = 8080
 _STORE = "store-1"
+_BACKENDS = ("backend-1", "backend-2")
 _ANSWERS_WITHIN_S = 1.0
 _OTHERS_PASS = 0o001
 _SYSTEM = Path("/usr/bin/python3")
@@ -44,6 +45,10 @@ def _url(site: Site, host: str) -> str:
     return f"http://{site.addresses[host]}:{PORT}"
 
 
+def _number(site: Site) -> int:
+    return int(site.host.rpartition("-")[2]) - 1
+
+
 class SampleService(BaseService):
     """The sample programs as a service (hashidrill.core.protocols.service.Service)."""
 
@@ -58,6 +63,8 @@ class SampleService(BaseService):
         "tiers",
         "searchers",
         "archives",
+        "backends",
+        "checkers",
     )
 
     def places(self) -> Sequence[AgentPlace]:
@@ -68,6 +75,8 @@ class SampleService(BaseService):
             *(AgentPlace(f"cache-{n}", "cache") for n, _ in enumerate(self.spec.caches, 1)),
             *(AgentPlace(f"pool-{n}", "pool") for n, _ in enumerate(self.spec.pools, 1)),
             *(AgentPlace(f"{role}-1", role) for role in self._of_logs()),
+            *(AgentPlace(host, "backend") for host in _BACKENDS if self.spec.checkers),
+            *(AgentPlace(f"checker-{n}", "checker") for n, _ in enumerate(self.spec.checkers, 1)),
         ]
 
     def _of_logs(self) -> Sequence[str]:
@@ -88,12 +97,15 @@ class SampleService(BaseService):
         return AgentPlan(config, command, f"http://{site.address}:{PORT}", program.HEALTH)
 
     def _told(self, site: Site) -> dict[str, Any]:
+        if self.spec.logs is not None and site.role in self._of_logs():
+            return self._told_of_logs(self.spec.logs, site)
+        return self._told_of_checks(site) if site.role in {"backend", "checker"} else self._told_of_store(site)
+
+    def _told_of_store(self, site: Site) -> dict[str, Any]:
         takes_s = float(self.spec.store_takes)
         if site.role == "store":
             return {"takes_s": takes_s}
-        if self.spec.logs is not None and site.role in self._of_logs():
-            return self._told_of_logs(self.spec.logs, site)
-        number = int(site.host.rpartition("-")[2]) - 1
+        number = _number(site)
         if site.role == "database":
             database = self.spec.databases[number]
             at_once = database.at_once
@@ -130,6 +142,18 @@ class SampleService(BaseService):
         if site.role == "archive":
             return {"data": str(site.data)}
         return {"tier": _url(site, "tier-1"), "at_once": logs.room}
+
+    def _told_of_checks(self, site: Site) -> dict[str, Any]:
+        if site.role == "backend":
+            return {"listens": (site.address, PORT + 1)}
+        checker = self.spec.checkers[_number(site)]
+        return {
+            "targets": [(site.addresses[host], PORT + 1) for host in _BACKENDS],
+            "every_s": float(checker.every),
+            "timeout_s": float(checker.timeout),
+            "report_takes_s": float(checker.report_takes),
+            **checker.model_dump(include={"workers", "reports", "most"}),
+        }
 
     async def wait_ready(self, hosts: Hosts, *, within_s: float, agents_run: Callable[[], Awaitable[None]]) -> None:
         ours = [host for host in hosts.all_hosts() if self.name in host.roles]

@@ -91,8 +91,23 @@ def test_a_node_that_parses_hands_on_to_search_and_a_tier_to_the_archive_too():
     )
 
 
+def checked(host, role):
+    addresses = {"backend-1": "10.73.0.41", "backend-2": "10.73.0.42", "checker-1": "10.73.0.43"}
+    it = SampleService(Sample.model_validate({"checkers": [{"reports": "changes", "timeout": "5s", "most": 9}]}))
+    assert [place.host for place in it.places()] == ["store-1", *addresses]
+    return it.agent(Site(host, role, addresses[host], Path("/data"), Path("/run/sample.json"), {}, addresses)).config
+
+
+def test_a_checker_is_told_where_its_targets_are_and_a_backend_to_be_there():
+    checker = checked("checker-1", "checker")
+    assert checker["targets"] == [("10.73.0.41", 8081), ("10.73.0.42", 8081)]
+    assert (checker["reports"], checker["timeout_s"], checker["most"], checker["every_s"]) == ("changes", 5, 9, 30)
+    assert checked("backend-2", "backend")["listens"] == ("10.73.0.42", 8081)
+
+
 def test_what_it_is_told_is_what_its_program_takes():
     configs = [plan(host, host[:-2]).config for host in HOSTS]
+    configs += [checked("backend-1", "backend"), checked("checker-1", "checker")]
     configs += [piped(parse, role) for parse, roles in PARTS.items() for role in roles]
     for each in configs:
         config = {key: value for key, value in each.items() if key not in ("address", "port")}
