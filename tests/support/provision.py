@@ -34,6 +34,8 @@ CLIENTS = "go-clients"
 CONSUL_VERSION = "1.22.2"
 COLLECTOR = "otel-collector"
 """The OpenTelemetry collector that tests of traces send to (tests/support/collector)."""
+GENERATORS = "load-generators"
+"""k6 and vegeta, which the figures of the load generator stand beside (tests/support/generators)."""
 GO_NEED = "go"
 NODE = "kubernetes-node"
 """A node of Kubernetes, with Chaos Mesh and Litmus (tests/support/kubernetes)."""
@@ -75,9 +77,9 @@ def in_full(need: str) -> str:
     name, _, version = need.partition(" ")
     if name in PRODUCTS:
         return f"{name} {version or _VERSIONS[name]}"
-    if need in (DATACENTER, CLIENTS, COLLECTOR, GO_NEED, NODE) or need in TOOLS:
+    if need in (DATACENTER, CLIENTS, COLLECTOR, GENERATORS, GO_NEED, NODE) or need in TOOLS:
         return need
-    known = ", ".join((DATACENTER, CLIENTS, COLLECTOR, GO_NEED, NODE, *TOOLS, *PRODUCTS))
+    known = ", ".join((DATACENTER, CLIENTS, COLLECTOR, GENERATORS, GO_NEED, NODE, *TOOLS, *PRODUCTS))
     raise ValueError(f"a test needs {need!r}, which tests/support/provision.py cannot get; it can get: {known}")
 
 
@@ -136,7 +138,7 @@ class Provision:
             from kubernetes import builds
 
             return [] if builds.all_here() else lacks_compilers(builds.CHAOS_DAEMON)
-        if need in (GO_NEED, CLIENTS, COLLECTOR):
+        if need in (GO_NEED, CLIENTS, COLLECTOR, GENERATORS):
             go = find_go()
             return [] if go is not None and go.usable else [GO]
         if need == DATACENTER:
@@ -169,7 +171,7 @@ class Provision:
             return _first(TOOLS[need][0])
         if need == GO_NEED:
             return str(find_go().path)
-        if need in (CLIENTS, COLLECTOR):
+        if need in (CLIENTS, COLLECTOR, GENERATORS):
             return self._built(need)
         name, version = need.split(" ")
         return binaries.ensure(name, version, progress=self._say)
@@ -197,7 +199,8 @@ class Provision:
         lasts = "about a minute" if need == CLIENTS else "some minutes"
         self._say(f"building {need} with Go, where it is not there yet: {lasts}")
         try:
-            return prepare.go_binaries() if need == CLIENTS else prepare.collector_binary()
+            built = {CLIENTS: prepare.go_binaries, COLLECTOR: prepare.collector_binary, GENERATORS: prepare.generators}
+            return built[need]()
         except (OSError, subprocess.SubprocessError) as error:
             raise MachineError(f"{need} could not be built: {error}") from None
 

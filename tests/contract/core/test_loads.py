@@ -122,6 +122,38 @@ async def test_a_timeout_is_an_unknown_write_and_keeps_to_its_time():
     assert 0.2 <= took_s < 1.0
 
 
+@pytest.mark.lie
+async def test_each_request_has_the_time_that_it_was_given_whatever_others_have():
+    """Requests of one time-out share a timer, which must neither wait for the last one nor end with the first."""
+    clock = time.monotonic
+    async with FakeConsul().running() as consul, HttpClient() as client:
+        consul.answering.clear()
+
+        async def waits(at_s, timeout_s):
+            await asyncio.sleep(at_s)
+            start = clock()
+            answer = await client.request("GET", f"{consul.url}/v1/kv/k", timeout_s=timeout_s)
+            return answer.error, clock() - start - timeout_s
+
+        ended = await asyncio.gather(*(waits(at_s, timeout_s) for at_s in (0.0, 0.1, 0.2) for timeout_s in (0.15, 0.4)))
+    assert [error for error, _ in ended] == ["no answer within 0.15s", "no answer within 0.4s"] * 3
+    assert all(-0.005 <= late_s < 0.3 for _, late_s in ended), ended
+
+
+async def test_a_connection_that_does_not_stand_in_time_was_not_sent_anything():
+    """A full backlog: the kernel answers no further SYN."""
+    with socket.socket() as listens, contextlib.ExitStack() as held:
+        listens.bind(("127.0.0.1", 0))
+        listens.listen(0)
+        for _ in range(4):
+            one = held.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(listens.getsockname())
+        async with HttpClient() as client:
+            answer = await client.request("PUT", f"http://127.0.0.1:{listens.getsockname()[1]}/", timeout_s=0.2)
+    assert (answer.status, answer.sent, answer.error) == (0, False, "could not connect within 0.2s")
+
+
 def answered(*replies):
     """One request for each reply of a server that sends exactly these bytes; what the client made of them."""
 
@@ -166,6 +198,9 @@ def answered(*replies):
         (b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ntr", False, 0, b"", "no answer within 0.3s"),
         (b"", True, 0, b"", "connection lost: "),
         (b"SSH-2.0-OpenSSH_9.2\r\n", False, 0, b"", "not HTTP: "),
+        # more than was asked for: the first is the answer, and the connection has no other request
+        (2 * b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ntrue", False, 200, b"true", ""),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ntrueSSH-2.0\r\n", False, 200, b"true", ""),
     ],
 )
 def test_what_a_server_says_is_one_answer_and_does_not_spill_into_the_next(data, close, status, body, error):

@@ -21,6 +21,7 @@ FOLDER = Path(__file__).parent
 _SOURCES = FOLDER / "go"
 _NAME = "reference-clients"
 _COLLECTOR = FOLDER.parent / "collector"
+_GENERATORS = FOLDER.parent / "generators"
 
 
 def go_binaries() -> Path:
@@ -34,6 +35,11 @@ def go_binaries() -> Path:
 def collector_binary() -> Path:
     """The OpenTelemetry collector, from the same cache; the first build takes minutes. Raises as `go_binaries`."""
     return _built("otel-collector", _COLLECTOR, ".") / "collector"
+
+
+def generators() -> Path:
+    """The folder of k6 and vegeta, from the same cache; the first build takes minutes. Raises as `go_binaries`."""
+    return _built("load-generators", _GENERATORS, "tool")
 
 
 def _built(name: str, sources: Path, package: str) -> Path:

@@ -132,11 +132,16 @@ class Pace:
         self._changes = self._course.changes
         self._index = 0
         self._done = 0.0  # operations that were due before the piece at `_index`
+        self._steady: tuple[float, float, int, float] | None = None
 
     def due_ns(self, n: int) -> int | None:
         """When operation `n` is due; None if the present pieces have no more. `n` never decreases between calls."""
         if self._changes != self._course.changes:
             self._rewind()
+        if self._steady is not None:  # most operations are like the one before: at a rate that does not change
+            done, inside, begin_ns, per_s = self._steady
+            if n - done < inside:
+                return begin_ns + round((n - done) / per_s * _NS)
         pieces = self._course.pieces
         while True:
             piece = pieces[self._index]
@@ -151,6 +156,8 @@ class Pace:
                 inside = self._rate_per_s * length_s * (level + piece.slope_per_s * length_s / 2)
             left = n - self._done
             if left < inside:
+                if piece.slope_per_s == 0:
+                    self._steady = self._done, inside, begin_ns, self._rate_per_s * level
                 return begin_ns + round(_after(left, self._rate_per_s, level, piece.slope_per_s) * _NS)
             if last:
                 return None

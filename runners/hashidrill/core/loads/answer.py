@@ -2,21 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from types import MappingProxyType
+from typing import NamedTuple
 
 from hashidrill.core.protocols.abc import Reason
 
+Request = tuple[str, str, bytes | None]
+"""Method, URL and body."""
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+
+class Headers(Mapping[str, str]):
+    """Headers by lower-case name, decoded when one is looked at: most answers are judged without."""
+
+    def __init__(self, raw: Sequence[tuple[bytes, bytes]]) -> None:
+        self._raw = raw
+
+    @cached_property
+    def _read(self) -> dict[str, str]:
+        return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self._raw}
+
+    def __getitem__(self, name: str) -> str:
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read)
+
+    def __len__(self) -> int:
+        return len(self._read)
+
+
+class Answer(NamedTuple):
     """An answer. Without a reply, `status` is 0, and `sent` says whether the request may have left."""
 
     status: int
     body: bytes = b""
     error: str = ""
     sent: bool = True
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = NO_HEADERS
     """By lower-case name."""
     reason: str = ""
     """The generator's own reason for the missing answer: overloaded, cancelled."""
@@ -31,10 +56,6 @@ class Answer:
         if self.status < 400:
             return Reason.UNEXPECTED
         return Reason.REFUSED if self.status < 500 else Reason.SERVER_ERROR
-
-
-class LostError(Exception):
-    """The connection broke after the request may have been sent."""
 
 
 def shown_body(body: bytes) -> str:

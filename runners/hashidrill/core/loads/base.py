@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field
 
-from hashidrill.core.loads.schedule import OpenLoop, Reply
+from hashidrill.core.loads.schedule import OpenLoop, Reply, RequestLoop
 from hashidrill.core.protocols.abc import LoadCost
 from hashidrill.core.units import Duration, Rate, positive
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
+    from hashidrill.core.loads.answer import Answer, Request
     from hashidrill.core.loads.context import LoadContext
     from hashidrill.core.loads.http_client import HttpClient
     from hashidrill.core.protocols.abc import Detail
@@ -67,6 +69,7 @@ class AgentLoad(BaseLoad):
         if not context.endpoints:
             raise ValueError(f"load {name!r} has no {self.asks} to talk to")
         super().__init__(name, params, context)
+        self._agents = [url.rstrip("/") for url in context.endpoints]
 
     @classmethod
     def via(cls, params: Any) -> str | None:
@@ -82,7 +85,7 @@ class AgentLoad(BaseLoad):
 
     def endpoint(self, n: int) -> str:
         """The URL of the agent whose turn it is."""
-        return self.context.endpoints[n % len(self.context.endpoints)].rstrip("/")
+        return self._agents[n % len(self._agents)]
 
     def open_loop(
         self,
@@ -93,16 +96,21 @@ class AgentLoad(BaseLoad):
         detail: Callable[[int], Detail] | None = None,
     ) -> OpenLoop:
         """The load's operations at its parameter `rate`, with `at_once` of them under way at most."""
+        return OpenLoop(self.name, self.params.rate, plan, perform, **self._options(), at_once=at_once, detail=detail)
+
+    def request_loop(
+        self,
+        http: HttpClient,
+        plan: Callable[[int], tuple[str, str]],
+        request: Callable[[int, str, str], Request],
+        reply: Callable[[Answer], Reply],
+    ) -> OpenLoop:
+        """As `open_loop`, of operations that are one request each: less CPU for each. They give up after the parameter
+        `timeout`.
+        """
+        ask = partial(http.ask, timeout_s=float(self.params.timeout))
+        return RequestLoop(self.name, self.params.rate, plan, request, **self._options(), reply=reply, ask=ask)
+
+    def _options(self) -> dict[str, Any]:
         context = self.context
-        return OpenLoop(
-            self.name,
-            self.params.rate,
-            plan,
-            perform,
-            context.clock,
-            lag=context.lag,
-            waiting=context.waiting,
-            course=context.course,
-            at_once=at_once,
-            detail=detail,
-        )
+        return {"clock": context.clock, "lag": context.lag, "waiting": context.waiting, "course": context.course}

@@ -5,36 +5,44 @@ makes none.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httptools
 
-from hashidrill.core.loads.answer import Answer, LostError
+from hashidrill.core.loads.answer import Answer, Headers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Connection(asyncio.Protocol):
-    """One connection with at most one request in flight; `_reply` is the future of its answer."""
+    """One connection with at most one call in flight, of which it knows nothing. While it has none, it is in `idle`."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+    def __init__(
+        self, idle: list[Connection], ended: Callable[[Any, Answer], None], lost: Callable[[Connection], None]
+    ) -> None:
+        self._idle, self._ended, self._lost = idle, ended, lost
         self._transport: Any = None
         self._parser: Any = httptools.HttpResponseParser(self)
-        self._reply: asyncio.Future[Answer] | None = None
-        self._headers: dict[str, str] = {}
+        self._call: object = None
+        self._keep = True
+        self._answer: Answer | None = None
+        self._headers: list[tuple[bytes, bytes]] = []
         self._body: list[bytes] = []
 
     @property
     def usable(self) -> bool:
-        return self._transport is not None and self._reply is None and not self._transport.is_closing()
+        return self._call is None and not self._transport.is_closing()
 
     def close(self) -> None:
+        """Breaks it off. A call in flight is forgotten."""
+        self._call = None
         if self._transport is not None:
             self._transport.abort()
 
-    def send(self, request: bytes) -> asyncio.Future[Answer]:
-        self._reply = self._loop.create_future()
+    def send(self, request: bytes, call: object) -> None:
+        self._call = call
         self._transport.write(request)
-        return self._reply
 
     # asyncio's side
 
@@ -42,27 +50,38 @@ class Connection(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
+        broken = ""
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self._fail(f"not HTTP: {error}")
+            broken = f"not HTTP: {error}"
+        # here and not in the parser, which would hide what the callback raises
+        answer, call = self._answer, self._call
+        if answer is not None and call is not None:
+            self._answer = self._call = None
+            if self._keep and not broken:
+                self._idle.append(self)
+            self._ended(call, answer)
+        if broken:
+            self._fail(broken)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._lost(self)
         self._fail(f"connection lost: {exc or 'closed by the other side'}")
 
     def _fail(self, text: str) -> None:
-        reply, self._reply = self._reply, None
-        if reply is not None and not reply.done():
-            reply.set_exception(LostError(text))
+        call = self._call
         self.close()
+        if call is not None:
+            self._ended(call, Answer(0, error=text))
 
     # the parser's side
 
     def on_message_begin(self) -> None:
-        self._headers, self._body = {}, []
+        self._headers, self._body = [], []
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        self._headers.append((name, value))
 
     def on_body(self, body: bytes) -> None:
         self._body.append(body)
@@ -71,10 +90,11 @@ class Connection(asyncio.Protocol):
         status = self._parser.get_status_code()
         if status < 200:  # `100 Continue` and its kind come before the answer
             return
-        reply, self._reply = self._reply, None
         if not self._parser.should_keep_alive():
+            self._keep = False
             self._transport.close()
-        if reply is None:
-            self.close()  # no request is waiting
-        elif not reply.done():
-            reply.set_result(Answer(status, b"".join(self._body), headers=self._headers))
+        if self._call is None or self._answer is not None:
+            self._keep = False
+            self._transport.abort()  # no request is waiting
+        else:
+            self._answer = Answer(status, b"".join(self._body), headers=Headers(self._headers))

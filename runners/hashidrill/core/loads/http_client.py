@@ -14,7 +14,6 @@ import itertools
 import os
 import socket
 import ssl
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,7 +22,7 @@ from urllib.parse import urlencode
 
 import anyio
 
-from hashidrill.core.loads.answer import Answer, LostError, read_error
+from hashidrill.core.loads.answer import Answer, read_error
 from hashidrill.core.loads.schedule import OVERLOADED
 from hashidrill.core.protocols.abc import Reason
 from hashidrill.core.util.tls import Tls
@@ -32,6 +31,7 @@ from hashidrill.core.util.wait import all_at_once, wait_until
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Sequence
 
+    from hashidrill.core.loads.answer import Request
     from hashidrill.core.loads.connection import Connection
 
 
@@ -92,8 +92,11 @@ class HttpClient:
         self._entrances = entrances or {}
         self._headers = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
         self._local = None if local_address is None else (local_address, 0)
-        self._idle: defaultdict[str, list[Connection]] = defaultdict(list)
+        self._places: dict[str, _Place] = {}
         self._open: set[Connection] | None = None
+        self._calls: dict[float, dict[Call, None]] = {}
+        """Those in flight, by their time-out: of one time-out, the first one asked is the first one over."""
+        self._timers: dict[float, asyncio.TimerHandle] = {}
 
     async def __aenter__(self) -> Self:
         self._open = set()
@@ -101,10 +104,18 @@ class HttpClient:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for connection in self._open or ():
+        opened, self._open = self._open or (), None
+        opening = [call.opening for calls in self._calls.values() for call in calls if call.opening is not None]
+        for timer in self._timers.values():
+            timer.cancel()
+        for task in opening:
+            task.cancel()
+        for connection in list(opened):
             connection.close()
-        self._open = None
-        self._idle.clear()
+        self._calls.clear()
+        self._timers.clear()
+        self._places.clear()
+        await asyncio.gather(*opening, return_exceptions=True)
         await asyncio.sleep(0)  # the transports close in the loop's next turn
 
     async def request(
@@ -117,69 +128,149 @@ class HttpClient:
         timeout_s: float,
     ) -> Answer:
         """Send once and read the whole reply. Raises nothing but cancellation: a sick target is an Answer."""
+        reply: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+        def done(answer: Answer) -> None:
+            if not reply.done():
+                reply.set_result(answer)
+
+        call = self.ask((method, url, body), done, params=params, timeout_s=timeout_s)
+        try:
+            return await reply
+        except asyncio.CancelledError:
+            self._give_up(call)
+            raise
+
+    def ask(
+        self,
+        request: Request,
+        done: Callable[[Answer], None],
+        *,
+        params: Mapping[str, str] | None = None,
+        timeout_s: float,
+    ) -> Call:
+        """Like `request`, without a task: calls `done` with the answer, once and later, unless the client is closed
+        before.
+        """
         if self._open is None:
             raise RuntimeError("the HTTP client is used outside its `async with`")
-        scheme, _, rest = url.partition("://")
-        place, _, path = rest.partition("/")
-        entrance = self._entrances.get(f"{scheme}://{place}", _OPEN)
-        deadline = self._loop.time() + timeout_s
-        try:
-            connection = self._take(place) or await self._connect(place, entrance, timeout_s)
-        except TimeoutError:
-            return Answer(0, error=f"could not connect within {timeout_s:g}s", sent=False)
-        except OSError as error:
-            return _unconnected(error)
-        asked = "&".join(filter(None, (urlencode(params or {}), entrance.query)))
-        query = f"{'&' if '?' in path else '?'}{asked}" if asked else ""
-        length = "" if body is None else f"Content-Length: {len(body)}\r\n"
-        head = (
-            f"{method} /{path}{query} HTTP/1.1\r\nHost: {place}\r\n{self._headers}{entrance.head}{length}\r\n".encode()
-        )
-        reply = connection.send(head if body is None else head + body)
-        timer = self._loop.call_at(deadline, _expire, reply, f"no answer within {timeout_s:g}s")
-        try:
-            answer = await reply
-        except LostError as error:
-            self._open.discard(connection)
-            return Answer(0, error=str(error))
-        except BaseException as error:
-            connection.close()
-            self._open.discard(connection)
-            if isinstance(error, TimeoutError):
-                return Answer(0, error=str(error))
-            raise
-        finally:
-            timer.cancel()
-        if connection.usable:
-            self._idle[place].append(connection)
+        method, url, body = request
+        end = url.find("/", 8)
+        base, path = (url, "/") if end < 0 else (url[:end], url[end:])
+        place = self._places.get(base) or self._place(base)
+        if params or place.query:
+            query = "&".join(filter(None, (urlencode(params or {}), place.query)))
+            path = f"{path}{'&' if '?' in path else '?'}{query}"
+        if body is None:
+            data = f"{method} {path}{place.head}\r\n".encode()
         else:
-            self._open.discard(connection)
-        return answer
+            data = f"{method} {path}{place.head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+        call = Call(done, self._loop.time() + timeout_s, timeout_s)
+        if (calls := self._calls.get(timeout_s)) is None:
+            calls = self._calls[timeout_s] = {}
+            self._timers[timeout_s] = self._loop.call_at(call.deadline_s, self._expire, timeout_s)
+        calls[call] = None
+        if (connection := place.idle_connection()) is not None:
+            call.connection = connection
+            connection.send(data, call)
+        else:
+            call.opening = self._loop.create_task(self._open_and_send(place, call, data))
+        return call
 
-    def _take(self, place: str) -> Connection | None:
-        """The connection that was used last: the others may idle until the server closes them."""
-        idle = self._idle[place]
-        while idle:
-            connection = idle.pop()
-            if connection.usable:
-                return connection
-            if self._open is not None:
-                self._open.discard(connection)
-        return None
+    def _place(self, base: str) -> _Place:
+        place = base.partition("://")[2]
+        entrance = self._entrances.get(base, _OPEN)
+        host, _, port = place.rpartition(":")
+        head = f" HTTP/1.1\r\nHost: {place}\r\n{self._headers}{entrance.head}"
+        made = self._places[base] = _Place(host.strip("[]"), int(port), entrance, head, entrance.query)
+        return made
 
-    async def _connect(self, place: str, entrance: Entrance, timeout_s: float) -> Connection:
+    async def _open_and_send(self, place: _Place, call: Call, data: bytes) -> None:
         from hashidrill.core.loads.connection import Connection  # noqa: PLC0415 - see there
 
-        host, _, port = place.rpartition(":")
-        async with asyncio.timeout(timeout_s):
+        try:
             connection = await connected(
-                lambda: Connection(self._loop), host.strip("[]"), int(port), local=self._local, entrance=entrance
+                lambda: Connection(place.idle, self._ended, self._lost),
+                place.host,
+                place.port,
+                local=self._local,
+                entrance=place.entrance,
             )
-        if self._open is None:
+        except OSError as error:
+            self._ended(call, _unconnected(error))
+            return
+        finally:
+            call.opening = None
+        if self._open is None or call not in self._calls.get(call.timeout_s, ()):
             connection.close()
-            raise OSError(errno.ECANCELED, "the HTTP client was closed")
+            return
         self._open.add(connection)
-        return connection
+        call.connection = connection
+        connection.send(data, call)
+
+    def _lost(self, connection: Connection) -> None:
+        """That connection is closed."""
+        if self._open is not None:
+            self._open.discard(connection)
+
+    def _ended(self, call: Call, answer: Answer) -> None:
+        """It has its answer, unless it was given up before."""
+        if (calls := self._calls.get(call.timeout_s)) is not None and call in calls:
+            del calls[call]
+            call.done(answer)
+
+    def _give_up(self, call: Call) -> None:
+        """Breaks its connection off. Its `done` is not called."""
+        self._calls.get(call.timeout_s, {}).pop(call, None)
+        if call.opening is not None:
+            call.opening.cancel()
+        if call.connection is not None:
+            call.connection.close()
+
+    def _expire(self, timeout_s: float) -> None:
+        """Ends those of that time-out which are over, and comes back when the next one would be."""
+        calls, now_s = self._calls[timeout_s], self._loop.time()
+        for call in list(calls):
+            if call.deadline_s > now_s:
+                break
+            sent = call.connection is not None
+            said = "no answer" if sent else "could not connect"
+            self._give_up(call)
+            call.done(Answer(0, error=f"{said} within {timeout_s:g}s", sent=sent))
+        if calls:
+            self._timers[timeout_s] = self._loop.call_at(next(iter(calls)).deadline_s, self._expire, timeout_s)
+        else:
+            del self._calls[timeout_s], self._timers[timeout_s]
+
+
+class Call:
+    """A request in flight: on a connection, or while one is opened for it."""
+
+    __slots__ = ("connection", "deadline_s", "done", "opening", "timeout_s")
+
+    def __init__(self, done: Callable[[Answer], None], deadline_s: float, timeout_s: float) -> None:
+        self.done, self.deadline_s, self.timeout_s = done, deadline_s, timeout_s
+        self.connection: Connection | None = None
+        self.opening: asyncio.Task[None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """One agent's address: what each request to it has, and the connections that none uses."""
+
+    host: str
+    port: int
+    entrance: Entrance
+    head: str = field(repr=False)
+    query: str = field(repr=False)
+    idle: list[Connection] = field(default_factory=list)
+
+    def idle_connection(self) -> Connection | None:
+        """The one that was used last: the others may idle until the server closes them."""
+        while self.idle:
+            if (connection := self.idle.pop()).usable:
+                return connection
+        return None
 
 
 async def connected(
@@ -207,11 +298,6 @@ async def connected(
     except BaseException:
         sock.close()
         raise
-
-
-def _expire(reply: asyncio.Future[Answer], text: str) -> None:
-    if not reply.done():
-        reply.set_exception(TimeoutError(text))
 
 
 def _unconnected(error: OSError) -> Answer:

@@ -63,6 +63,7 @@ T = TypeVar("T")
 BATCH_S = 0.05
 SAMPLE_S = 1.0
 LINE_OPERATIONS = 500
+_JSON = json.JSONEncoder(separators=(",", ":"))
 _PR_SET_PDEATHSIG = 1
 _F_SETPIPE_SZ = 1031
 _PIPE_BYTES = 1 << 20
@@ -73,20 +74,20 @@ class Outbox:
 
     def __init__(self, transport: asyncio.WriteTransport) -> None:
         self._transport = transport
-        self._operations: list[tuple[Any, ...]] = []
+        self._operations: list[Operation] = []
         self.emitted: Counter[str] = Counter()
 
     def operation(self, op: Operation) -> None:
-        self._operations.append(packed(op))
-        self.emitted[op.load] += 1
+        self._operations.append(op)
 
     def flush(self) -> None:
         batch, self._operations = self._operations, []
-        for part in _parts(batch):
+        self.emitted.update(op.load for op in batch)
+        for part in _parts(map(packed, batch)):
             self.message(operations=part)
 
     def message(self, **fields: Any) -> None:
-        self._transport.write(json.dumps(fields, separators=(",", ":")).encode() + b"\n")
+        self._transport.write(_JSON.encode(fields).encode() + b"\n")
 
 
 class Generator:

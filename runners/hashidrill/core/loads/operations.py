@@ -8,13 +8,13 @@ from hashidrill.core.protocols.abc import Detail, Operation
 
 
 def packed(op: Operation) -> tuple[Any, ...]:
-    return *op.plain, None if op.detail is None else (op.detail.table, op.detail.fields)
+    return op if op.detail is None else (*op.plain, (op.detail.table, op.detail.fields))
 
 
 def unpacked(line: list[Any]) -> Operation:
     if (detail := line[-1]) is not None:
         line = [*line[:-1], Detail(*detail)]
-    return Operation(*line)
+    return Operation._make(line)
 
 
 Row = TypeVar("Row")

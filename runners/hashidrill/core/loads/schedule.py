@@ -15,7 +15,7 @@ import time
 from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from hashidrill.core.experiment.load_levels import Course, Pace
 from hashidrill.core.protocols.abc import Detail, EmitOperation, Operation, Reason
@@ -23,6 +23,7 @@ from hashidrill.core.protocols.abc import Detail, EmitOperation, Operation, Reas
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
+    from hashidrill.core.loads.answer import Answer, Request
 
 _NS = 1_000_000_000
 REPORT_AFTER_S = 0.25
@@ -242,61 +243,120 @@ class OpenLoop:
         self._turn = 0
         self._detail = detail
         self._pending: dict[int, _Pending] = {}
+        self._timer: asyncio.TimerHandle | None = None
 
     async def run(self, emit: EmitOperation) -> None:
         """Runs until cancelled; operations that are then in flight are emitted as `unknown` before this returns."""
+        self._emit = emit
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        agreed_ns = self._course.start_ns
+        self._pace = Pace(self._course, self._rate_per_s, self._clock.now_ns() if agreed_ns is None else agreed_ns)
+        self._due = self._turn = self._course.share.index
         try:
-            async with asyncio.TaskGroup() as tasks:
-                await self._start_all(tasks, emit)
+            async with asyncio.TaskGroup() as self._tasks:
+                try:
+                    self._start_due()
+                    await self._failure
+                finally:
+                    if self._timer is not None:
+                        self._timer.cancel()
         finally:
             for n in list(self._pending):
-                self._settle(n, UNDER_WAY, emit)
+                self._settle(n, UNDER_WAY)
 
-    async def _start_all(self, tasks: asyncio.TaskGroup, emit: EmitOperation) -> None:
-        agreed_ns, share = self._course.start_ns, self._course.share
-        pace = Pace(self._course, self._rate_per_s, self._clock.now_ns() if agreed_ns is None else agreed_ns)
-        n = self._turn = share.index
-        while True:
+    def _start_due(self) -> None:
+        """Starts all operations that are due, and comes back when the next one is: a callback, because a task that
+        wakes takes a turn of the event loop more.
+        """
+        try:
             now_ns = self._clock.now_ns()
-            due_ns = pace.due_ns(n)
-            while due_ns is not None and due_ns <= now_ns:
+            while (due_ns := self._pace.due_ns(self._due)) is not None and due_ns <= now_ns:
                 if self._at_once is not None and len(self._pending) >= self._at_once:
                     self._owed.append(due_ns)
                 else:
-                    self._start_one(due_ns, tasks, emit)
-                n += share.of
-                due_ns = pace.due_ns(n)
-            wait_s = _LOOK_EVERY_S if due_ns is None else min(_LOOK_EVERY_S, (due_ns - now_ns) / _NS)
-            # Event loops keep time in milliseconds and round: a shorter sleep would be a busy loop.
-            await asyncio.sleep(math.ceil(wait_s * 1e3) / 1e3)
+                    self._start_one(due_ns)
+                self._due += self._course.share.of
+        except Exception as error:  # noqa: BLE001 - a bug in the load ends the run
+            self._fail(error)
+            return
+        wait_s = _LOOK_EVERY_S if due_ns is None else min(_LOOK_EVERY_S, (due_ns - now_ns) / _NS)
+        # Event loops keep time in milliseconds and round: a shorter wait would be a busy loop.
+        self._timer = self._failure.get_loop().call_later(math.ceil(wait_s * 1e3) / 1e3, self._start_due)
 
-    def _start_one(self, due_ns: int, tasks: asyncio.TaskGroup, emit: EmitOperation) -> None:
+    def _start_one(self, due_ns: int) -> None:
         n, self._turn = self._turn, self._turn + self._course.share.of
         key, value = self._plan(n)
         full = len(self._pending) >= self._max_in_flight
-        self._pending[n] = _Pending(due_ns, self._clock.now_ns(), key, value, self._waiting.begin(due_ns))
+        start_ns = self._clock.now_ns()
+        self._pending[n] = _Pending(due_ns, start_ns, key, value, self._waiting.begin(due_ns))
         if full:
-            self._settle(n, overloaded(self._max_in_flight), emit)
-        else:
-            tasks.create_task(self._perform_one(n, tasks, emit))
+            self._settle(n, overloaded(self._max_in_flight))
+            return
+        self._lag.note(start_ns - due_ns)
+        self._begin(n, key, value)
 
-    async def _perform_one(self, n: int, tasks: asyncio.TaskGroup, emit: EmitOperation) -> None:
+    def _begin(self, n: int, key: str, value: str) -> None:
+        """Performs operation n, which then has `_ended`."""
+        self._tasks.create_task(self._perform_one(n, key, value))
+
+    async def _perform_one(self, n: int, key: str, value: str) -> None:
         pending = self._pending[n]
         pending.start_ns = self._clock.now_ns()
         self._lag.note(pending.start_ns - pending.intended_ns)
-        self._settle(n, await self._perform(n, pending.key, pending.value), emit)
-        now_ns = self._clock.now_ns()
+        self._ended(n, await self._perform(n, key, value))
+
+    def _ended(self, n: int, reply: Reply) -> None:
+        self._settle(n, reply)
         while self._owed:
+            now_ns = self._clock.now_ns()
             if self._owed.popleft() > now_ns - _OWED_FOR_NS:  # an older one: the level may ask for none by now
-                self._start_one(now_ns, tasks, emit)
+                self._start_one(now_ns)
                 return
 
-    def _settle(self, n: int, reply: Reply, emit: EmitOperation) -> None:
+    def _fail(self, error: Exception) -> None:
+        if not self._failure.done():
+            self._failure.set_exception(error)
+
+    def _settle(self, n: int, reply: Reply) -> None:
         of = self._pending.pop(n)
         self._waiting.end(of.token)
         planned = None if self._detail is None else self._detail(n)
         times_ns = of.intended_ns, of.start_ns, self._clock.now_ns()
-        emit(reply.operation(self._load, times_ns, of.key, of.value, planned))
+        self._emit(reply.operation(self._load, times_ns, of.key, of.value, planned))
+
+
+class RequestLoop(OpenLoop):
+    """An open loop whose operations are one request each. They need no task: that costs CPU, and a turn of the event
+    loop between the moment at which one is due and its request, and between its answer and its record.
+
+    `request(n, key, value)` names method, URL and body of operation n; `reply` is what its answer means. Both raise
+    nothing, like `perform` (OpenLoop). `ask` sends a request and calls back once (HttpClient.ask).
+    """
+
+    def __init__(
+        self,
+        load: str,
+        rate_per_s: float,
+        plan: Callable[[int], tuple[str, str]],
+        request: Callable[[int, str, str], Request],
+        clock: Now,
+        *,
+        reply: Callable[[Answer], Reply],
+        ask: Callable[[Request, Callable[[Answer], None]], object],
+        **options: Any,
+    ) -> None:
+        super().__init__(load, rate_per_s, plan, cast("Any", request), clock, **options)
+        self._reply, self._ask = reply, ask
+
+    def _begin(self, n: int, key: str, value: str) -> None:
+        def answered(answer: Answer) -> None:
+            try:
+                if n in self._pending:  # not if the load was stopped meanwhile
+                    self._ended(n, self._reply(answer))
+            except Exception as error:  # noqa: BLE001 - a bug in the load ends the run
+                self._fail(error)
+
+        self._ask(cast("Any", self._perform)(n, key, value), answered)
 
 
 class Agenda:

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
-from operator import attrgetter
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel
 
@@ -181,8 +180,7 @@ class Detail:
     fields: Mapping[str, str | float | bool | None]
 
 
-@dataclass(frozen=True)
-class Operation:
+class Operation(NamedTuple):
     """One operation of a load.
 
     `outcome` is `ok` (acknowledged), `fail` (certainly not applied) or `unknown` (may have been applied). Latency is
@@ -206,10 +204,9 @@ class Operation:
     @property
     def plain(self) -> tuple[Any, ...]:
         """All fields but `detail`, in order."""
-        return _PLAIN(self)
+        return self[:-1]
 
 
-_PLAIN: Callable[[Operation], tuple[Any, ...]] = attrgetter(*[each.name for each in fields(Operation)][:-1])
 EmitOperation = Callable[[Operation], None]
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from hashidrill.core.experiment.load_levels import Course, Piece
-from hashidrill.core.loads.schedule import CANCELLED, OVERLOADED, LagMeter, OpenLoop, Reply
+from hashidrill.core.loads.schedule import CANCELLED, OVERLOADED, LagMeter, OpenLoop, Reply, RequestLoop
 from hashidrill.core.protocols.abc import Reason
 from tasks import running
 from virtual_time import VirtualClock, run
@@ -13,12 +13,37 @@ from virtual_time import VirtualClock, run
 MS = 1_000_000
 
 
-def offer(perform, *, rate, seconds, lag=None, **options):
+def with_tasks(perform, rate, clock, **options):
+    return OpenLoop("load", rate, planned, perform, clock, **options)
+
+
+def with_requests(perform, rate, clock, **options):
+    """The same operations as requests of a client that answers when `perform` has ended."""
+    tasks = set()
+
+    def ask(request, done):
+        async def answer():
+            done(await perform(*request))
+
+        tasks.add(asyncio.ensure_future(answer()))
+
+    request = lambda n, key, value: (n, key, value)  # noqa: E731 - to give back what is given
+    return RequestLoop("load", rate, planned, request, clock, reply=lambda reply: reply, ask=ask, **options)
+
+
+def planned(n):
+    return f"key-{n}", f"value-{n}"
+
+
+BOTH = pytest.mark.parametrize("made", [with_tasks, with_requests])
+
+
+def offer(perform, *, rate, seconds, lag=None, made=with_tasks, **options):
     """Run a loop for so long, then cancel it; the operations in the order in which they were emitted."""
     operations = []
 
     async def main():
-        loop = OpenLoop("load", rate, lambda n: (f"key-{n}", f"value-{n}"), perform, VirtualClock(), lag=lag, **options)
+        loop = made(perform, rate, VirtualClock(), lag=lag, **options)
         async with running(loop.run(operations.append)):
             await asyncio.sleep(seconds - 0.001)  # just before the next operation would be due
 
@@ -31,21 +56,24 @@ async def answers_in_10_ms(n, key, value):
     return Reply("ok", status=200)
 
 
-def test_operation_n_is_due_at_start_plus_n_over_rate():
-    operations = offer(answers_in_10_ms, rate=3, seconds=100)
+@BOTH
+def test_operation_n_is_due_at_start_plus_n_over_rate(made):
+    operations = offer(answers_in_10_ms, made=made, rate=3, seconds=100)
     assert len(operations) == 300
     assert [op.intended_ns for op in operations] == [round(n * 1e9 / 3) for n in range(300)]
     assert {op.outcome for op in operations} == {"ok"}
 
 
 @pytest.mark.long
-def test_nothing_starts_before_it_is_due_and_at_most_a_millisecond_after():
-    lags = [op.start_ns - op.intended_ns for op in offer(answers_in_10_ms, rate=777, seconds=10)]
+@BOTH
+def test_nothing_starts_before_it_is_due_and_at_most_a_millisecond_after(made):
+    lags = [op.start_ns - op.intended_ns for op in offer(answers_in_10_ms, made=made, rate=777, seconds=10)]
     assert min(lags) >= 0
     assert max(lags) <= 1.01 * MS
 
 
-def test_a_stall_of_the_server_delays_no_later_operation():
+@BOTH
+def test_a_stall_of_the_server_delays_no_later_operation(made):
     """A closed loop would send nothing for 2 s; here the 200 operations of that time start on time and wait."""
 
     async def stalls_for_2_s(n, key, value):
@@ -53,7 +81,7 @@ def test_a_stall_of_the_server_delays_no_later_operation():
         await asyncio.sleep(max(0.001, 1002.995 - loop.time() if 1000.995 <= loop.time() < 1002.995 else 0))
         return Reply("ok")
 
-    operations = offer(stalls_for_2_s, rate=100, seconds=5)
+    operations = offer(stalls_for_2_s, made=made, rate=100, seconds=5)
     stalled = [op for op in operations if 1000 * MS <= op.intended_ns < 3000 * MS]
     assert len(stalled) == 200
     assert all(op.start_ns - op.intended_ns <= 1.01 * MS for op in stalled)
@@ -84,8 +112,9 @@ async def hangs(n, key, value):
     return Reply("ok")
 
 
-def test_operations_in_flight_when_the_load_is_stopped_are_unknown_and_emitted_once():
-    operations = offer(hangs, rate=50, seconds=1)
+@BOTH
+def test_operations_in_flight_when_the_load_is_stopped_are_unknown_and_emitted_once(made):
+    operations = offer(hangs, made=made, rate=50, seconds=1)
     assert len(operations) == 50
     assert {op.outcome for op in operations} == {"unknown"}
     assert {op.error for op in operations} == {CANCELLED}
@@ -113,14 +142,15 @@ def test_a_reply_that_arrives_while_the_load_is_being_stopped_counts_and_counts_
     assert [op.outcome for op in operations] == ["ok"] * 10
 
 
-def test_operations_over_the_bound_fail_as_generator_overload_and_are_not_sent():
+@BOTH
+def test_operations_over_the_bound_fail_as_generator_overload_and_are_not_sent(made):
     sent = []
 
     async def hangs_and_notes(n, key, value):
         sent.append(n)
         await asyncio.sleep(3600)
 
-    operations = offer(hangs_and_notes, rate=10, seconds=5, max_in_flight=20)
+    operations = offer(hangs_and_notes, made=made, rate=10, seconds=5, max_in_flight=20)
     assert sent == list(range(20))
     overloaded = [op for op in operations if op.outcome == "fail"]
     assert len(overloaded) == 30
@@ -128,7 +158,8 @@ def test_operations_over_the_bound_fail_as_generator_overload_and_are_not_sent()
     assert len(operations) == 50
 
 
-def test_a_closed_loop_keeps_so_many_under_way_and_starts_the_next_when_one_ends():
+@BOTH
+def test_a_closed_loop_keeps_so_many_under_way_and_starts_the_next_when_one_ends(made):
     under_way = []
 
     async def takes_a_second(n, key, value):
@@ -139,7 +170,7 @@ def test_a_closed_loop_keeps_so_many_under_way_and_starts_the_next_when_one_ends
         return Reply("ok")
 
     most = []
-    operations = offer(takes_a_second, rate=100, seconds=6, at_once=5)
+    operations = offer(takes_a_second, made=made, rate=100, seconds=6, at_once=5)
     assert max(most) == 5
     assert {op.outcome for op in operations if op.end_ns < 5990 * MS} == {"ok"}
     assert sorted(op.key for op in operations) == sorted(f"key-{n}" for n in range(len(operations)))  # none is skipped
@@ -182,6 +213,28 @@ def test_a_bug_in_a_load_ends_the_run_and_loses_no_operation():
     assert raised.group_contains(ZeroDivisionError)
     assert sorted(op.key for op in operations) == [str(n) for n in range(6)]
     assert {op.outcome for op in operations} == {"unknown"}
+
+
+@pytest.mark.lie
+def test_a_bug_in_what_an_answer_means_ends_the_run_too():
+    """It is raised in a callback of the event loop, which would print it and go on: the load, without operations."""
+    asked, operations = [], []
+
+    def breaks(_answer):
+        raise ZeroDivisionError
+
+    def ask(request, done):
+        asked.append(request)
+        asyncio.get_running_loop().call_later(0.01, done, "the answer")
+
+    async def main():
+        request = lambda n, key, value: (n, key, value)  # noqa: E731 - to give back what is given
+        await RequestLoop("load", 10, planned, request, VirtualClock(), reply=breaks, ask=ask).run(operations.append)
+
+    with pytest.raises(ExceptionGroup) as raised:
+        run(main())
+    assert raised.group_contains(ZeroDivisionError)
+    assert (len(asked), [op.outcome for op in operations]) == (1, ["unknown"])
 
 
 def test_a_reply_may_name_the_value_that_was_read():

@@ -19,6 +19,7 @@ def left(place: str) -> Left:
     return Left(SERVICE, BELOW if place.endswith("/") else KEY, place)
 
 
+_WRITTEN = Reply("ok", status=200)
 _MARK = re.compile(rb"@hd([0-9]{1,19})@")
 
 
@@ -47,7 +48,7 @@ def write_reply(answer: Answer) -> Reply:
     said = answer.body.strip()
     if answer.status == 200:
         if said == b"true":
-            return Reply("ok", status=200)
+            return _WRITTEN
         if said == b"false":
             return Reply("fail", status=200, error="Consul answered false", reason=Reason.REFUSED)
         return Reply("unknown", status=200, error=f"neither true nor false: {shown_body(said)}", reason=answer.why)

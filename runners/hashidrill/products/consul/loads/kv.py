@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.loads.answer import Answer, read_error, shown_body
+from hashidrill.core.loads.answer import Answer, Request, read_error, shown_body
 from hashidrill.core.loads.base import Keys, LoadRate, Timeout
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.loads.http_client import HttpClient, for_each, insist
@@ -85,7 +85,6 @@ class _KvLoad(ConsulLoad):
     def __init__(self, name: str, params: Any, context: LoadContext) -> None:
         super().__init__(name, params, context)
         self._keys: int = params.keys
-        self._timeout_s = float(params.timeout)
 
     def _key(self, n: int) -> str:
         return f"{PREFIX}/{self.name}/{n % self._keys}"
@@ -198,21 +197,25 @@ class KvWrite(_KvLoad):
         size_bytes = int(self.params.value)
         async with self.client() as http:
 
+            def sent(value: str) -> bytes:
+                return padded(value, size_bytes, mark(self.context.clock.now_ns()))
+
+            if self.params.batch == 1:
+
+                def put(n: int, key: str, value: str) -> Request:
+                    return "PUT", self.endpoint(n) + _path(key), sent(value)
+
+                await self.request_loop(http, self._plan, put, write_reply).run(emit)
+                return
+
             async def send(sets: list[dict[str, Any]]) -> Reply:
                 self._sent += 1
                 url, body = self.endpoint(self._sent) + "/v1/txn", json.dumps(sets).encode()
-                return txn_reply(await http.request("PUT", url, body=body, timeout_s=self._timeout_s), len(sets))
+                timeout_s = float(self.params.timeout)
+                return txn_reply(await http.request("PUT", url, body=body, timeout_s=timeout_s), len(sets))
 
             batches = Batches(send, self.params.batch, self.params.linger)
-
-            async def put(n: int, key: str, value: str) -> Reply:
-                url = self.endpoint(n) + _path(key)
-                body = padded(value, size_bytes, mark(self.context.clock.now_ns()))
-                if self.params.batch > 1:
-                    return await batches.write(key, body)
-                return write_reply(await http.request("PUT", url, body=body, timeout_s=self._timeout_s))
-
-            await self.open_loop(self._plan, put).run(emit)
+            await self.open_loop(self._plan, lambda _n, key, value: batches.write(key, sent(value))).run(emit)
 
     def _plan(self, n: int) -> tuple[str, str]:
         self._turns.skip_to(n)
@@ -325,11 +328,10 @@ class KvRead(_KvLoad):
         query = "?raw" if self.params.mode == "default" else f"?raw&{self.params.mode}"
         async with self.client() as http:
 
-            async def get(n: int, key: str, value: str) -> Reply:  # noqa: ARG001 - a read plans no value
-                url = self.endpoint(n) + _path(key) + query
-                return _read_reply(await http.request("GET", url, timeout_s=self._timeout_s))
+            def get(n: int, key: str, value: str) -> Request:  # noqa: ARG001 - a read plans no value
+                return "GET", self.endpoint(n) + _path(key) + query, None
 
-            await self.open_loop(self._plan, get).run(emit)
+            await self.request_loop(http, self._plan, get, _read_reply).run(emit)
 
 
 def _read_reply(answer: Answer) -> Reply:
