@@ -1,28 +1,20 @@
 """The reports of a comparison: what was found of each pair, and the figures of all variants side by side."""
 
-from __future__ import annotations
-
 import json
 import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from hashidrill.core.compare.judged import judge_comparison
-from hashidrill.core.judging.verdict import Finding, Verdict
+from hashidrill.core.compare.comparison_file import Kept
+from hashidrill.core.compare.judged import ComparisonVerdict, JudgedRun, judge_comparison
+from hashidrill.core.judging.verdict import Finding, RunVerdict, Verdict
+from hashidrill.core.recording.reader import Recording
 from hashidrill.core.units import counted
 from hashidrill.core.util.files import VERDICT_NAME, write_whole
 from hashidrill.reports.document import Badge, Code, Html, Section, Table, code, el, plain, to_html, to_markdown
 from hashidrill.reports.html import FINDINGS, REPORT_NAME, SYMBOLS, page, verdict_banner
 from hashidrill.reports.markdown import MOST_ROWS, SUMMARY_NAME
 from hashidrill.reports.write import judge_and_report
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from hashidrill.core.compare.comparison_file import Kept
-    from hashidrill.core.compare.judged import ComparisonVerdict, JudgedRun
-    from hashidrill.core.judging.verdict import RunVerdict
-    from hashidrill.core.recording.reader import Recording
 
 _MEANINGS = {
     Verdict.PASS: "Every variant does what is expected of it, and every comparison holds.",

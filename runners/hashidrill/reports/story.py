@@ -4,8 +4,6 @@ Every moment is in seconds into the run, as on the timeline. A recording may lac
 samples, no loads): sentences without data are left out.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import shlex
@@ -14,17 +12,19 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from hashidrill.core.errors import NOT_A_REPLY, OWN_CONFIGURATION, HypothesisInvalidError, RecordingError
 from hashidrill.core.experiment.library import FOLDER as EXPERIMENTS
+from hashidrill.core.experiment.model import Experiment
 from hashidrill.core.judging import measure
 from hashidrill.core.judging.alerts import AlertLooks, alert_looks, alerts_of
 from hashidrill.core.judging.measure import SECOND
-from hashidrill.core.judging.verdict import HARMLESS, Finding, Verdict
+from hashidrill.core.judging.verdict import HARMLESS, Finding, Judgement, RunVerdict, Verdict
 from hashidrill.core.protocols.service import asks, lanes
+from hashidrill.core.recording.reader import FaultWindow, Operations, Recording
 from hashidrill.core.units import Duration, counted
 from hashidrill.core.util.folders import shipped
 from hashidrill.reports.figures import (
@@ -37,11 +37,6 @@ from hashidrill.reports.figures import (
     served_by,
 )
 from hashidrill.reports.text import human_duration, human_share, listed, one_line
-
-if TYPE_CHECKING:
-    from hashidrill.core.experiment.model import Experiment
-    from hashidrill.core.judging.verdict import Judgement, RunVerdict
-    from hashidrill.core.recording.reader import FaultWindow, Operations, Recording
 
 SLOWER, SLOWER_BY_S, MANY_ERRORS = 5, 0.05, 0.02
 """Users notice a second in which more than 2 % of the due operations fail, or in which the median latency is five times

@@ -2,18 +2,13 @@
 them.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hashidrill.products.consul.boltdb import ID_BYTES, Meta, free_pages, listed, read_meta
-
-if TYPE_CHECKING:
-    from hashidrill.testing.fakes import FakeDatacenter, FakeHost
+from hashidrill.testing.fakes import FakeDatacenter, FakeHost
 
 PAGE_SIZE = 4096
 _LEAF_PAGE = 0x02

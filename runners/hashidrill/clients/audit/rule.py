@@ -1,19 +1,14 @@
 """A rule: an answer to "is retry configured here, and sanely?", with the reason. rules.toml has its texts."""
 
-from __future__ import annotations
-
 import enum
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from hashidrill.clients.audit.audited import Audited
+from hashidrill.clients.audit.sources import Document
 from hashidrill.clients.audit.tree import Place
-
-if TYPE_CHECKING:
-    from hashidrill.clients.audit.audited import Audited
-    from hashidrill.clients.audit.sources import Document
 
 
 class Severity(enum.IntEnum):

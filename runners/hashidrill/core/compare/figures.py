@@ -1,31 +1,24 @@
 """Figures of one recording that two sides can be compared by: latency under fault, errors, recovery, loss, and cost."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hashidrill.core.compare.comparison import paired as paired  # noqa: PLC0414 - stored hypotheses have it from here
 from hashidrill.core.compare.measured import Figure, Measured, Run, bytes_written, cpu_cost, memory_cost, shed_share
 from hashidrill.core.errors import HypothesisInvalidError, UsageError
-from hashidrill.core.experiment.model import LoadSpec
+from hashidrill.core.experiment.model import Experiment, LoadSpec
+from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.core.judging import measure
 from hashidrill.core.judging.linearizability import check_registers
 from hashidrill.core.judging.measure import SECOND
 from hashidrill.core.protocols.registry import near
+from hashidrill.core.recording.columns import Int64s
+from hashidrill.core.recording.reader import Recording
 from hashidrill.core.units import Duration
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from hashidrill.core.experiment.model import Experiment
-    from hashidrill.core.experiment.resolved import ResolvedExperiment
-    from hashidrill.core.recording.columns import Int64s
-    from hashidrill.core.recording.reader import Recording
 
 INTERVAL_S = 1.0
 FEWEST = 20

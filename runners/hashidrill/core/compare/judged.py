@@ -4,21 +4,24 @@ A pure function of the recordings. All doubts are INVALID: an INVALID run, a rou
 recording of another experiment, two sides that ran the same, a figure that was not measured on one of them.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from hashidrill.core import hypothesis
+from hashidrill.core.compare.comparison_file import Kept
 from hashidrill.core.compare.figures import figures
 from hashidrill.core.compare.measured import IN_DOUBT_AT_MOST
 from hashidrill.core.compare.statistics import lower_median
 from hashidrill.core.errors import HashidrillError, HypothesisInvalidError, RecordingError
+from hashidrill.core.experiment.model import Expectation
+from hashidrill.core.hypothesis import Hypothesis
 from hashidrill.core.judging import measure
 from hashidrill.core.judging.comparison import differences
 from hashidrill.core.judging.judge import in_view_of, judge
@@ -29,14 +32,6 @@ from hashidrill.core.recording.provenance import Lookup
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.files import JOURNAL_NAME
 from hashidrill.core.util.nested import dotted, leaves
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from hashidrill.core.compare.comparison_file import Kept
-    from hashidrill.core.experiment.model import Expectation
-    from hashidrill.core.hypothesis import Hypothesis
 
 _OF_AGENTS = re.compile(r"datacenter\.(\w+)\.(version|servers|clients|config|server_config|client_config)\b\.?([^[]*)")
 """Settings whose effect must show in the started agents: their versions, number and configuration."""

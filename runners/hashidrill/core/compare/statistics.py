@@ -16,18 +16,15 @@ seed. Fewer looks than planned (a budget that ends early) only make it more caut
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from statistics import NormalDist
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hashidrill.core.recording.columns import Floats
+from hashidrill.core.recording.columns import Floats
 
 CONFIDENCE = 0.95
 """How often the intervals hold the true ratio, over all looks together."""

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hashidrill.core.errors import HypothesisInvalidError
+from hashidrill.core.experiment.model import Experiment
+from hashidrill.core.hypothesis.marked import Look
 from hashidrill.core.judging.measure import SECOND, seconds, when
 from hashidrill.core.probes.alerts import FIRING, AlertsProbe, named_in
 from hashidrill.core.protocols.registry import near
-
-if TYPE_CHECKING:
-    from hashidrill.core.experiment.model import Experiment
-    from hashidrill.core.hypothesis.marked import Look
-    from hashidrill.core.recording.reader import Bools, Int64s, Recording
+from hashidrill.core.recording.reader import Bools, Int64s, Recording
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,12 @@
 """Compares two experiments: a recording may be judged only as a run of its own experiment."""
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
+from hashidrill.core.experiment.model import Experiment
 from hashidrill.core.util.nested import ABSENT, differing, in_words
 from hashidrill.core.util.redaction import MARK, Redactor
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hashidrill.core.experiment.model import Experiment
 
 RUN_BY = ("datacenter", "load", "clients", "probes", "steady_state", "method", "guardrails", "recovery")
 """The parts that shape a run. `expect` is judged afterwards and may differ; `metadata` is for readers."""

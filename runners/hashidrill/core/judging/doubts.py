@@ -14,24 +14,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hashidrill.core.experiment.model import ATTEMPTS, ClientSpec
+from hashidrill.core.experiment.model import ATTEMPTS, ClientSpec, Experiment, LoadSpec
 from hashidrill.core.judging import measure
 from hashidrill.core.judging.measure import SECOND
+from hashidrill.core.judging.reads import Read
 from hashidrill.core.loads.schedule import MAX_IN_FLIGHT, OVERLOADED
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import Reason
 from hashidrill.core.protocols.service import SILENT_S, HasClosedLoops, HasPeriods
 from hashidrill.core.recording.columns import NOT_ITS_OWN, silences
+from hashidrill.core.recording.reader import Bools, Floats, Int64s, Operations, Recording
 from hashidrill.core.units import Duration, Rate
-
-if TYPE_CHECKING:
-    from hashidrill.core.experiment.model import Experiment, LoadSpec
-    from hashidrill.core.judging.reads import Read
-    from hashidrill.core.recording.reader import Bools, Floats, Int64s, Operations, Recording
 
 OTHERS_SHARE = 0.25
 IDLE_SHARE = 0.05

@@ -6,25 +6,20 @@ read. Only `between`, `within` and `known_between` narrow operations and samples
 counts as the whole run: a mask made by hand, the journal, the recording's path, or reading nothing at all.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from hashidrill.core.experiment.conditions import probe_namespaces
+from hashidrill.core.experiment.model import Experiment
 from hashidrill.core.judging.measure import SECOND, looks_of_load, seconds, when
 from hashidrill.core.protocols.service import SILENT_S
+from hashidrill.core.recording.columns import Bools, Int64s
+from hashidrill.core.recording.journal import Entry
 from hashidrill.core.recording.reader import FaultWindow, MarkWindow, Operations, Recording, Series
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-    from pathlib import Path
-
-    from hashidrill.core.experiment.model import Experiment
-    from hashidrill.core.recording.columns import Bools, Int64s
-    from hashidrill.core.recording.journal import Entry
 
 Spans = tuple[tuple[int, int], ...]
 ALL = None

@@ -1,25 +1,19 @@
 """Probes of a local datacenter's hosts: the CPU time of the machine, the agents' processes, the disks."""
 
-from __future__ import annotations
-
 import errno
 import math
 import os
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import psutil
 
 from hashidrill.core.probes.base import BaseProbe, SickError
-from hashidrill.core.protocols.abc import Sample
+from hashidrill.core.protocols.abc import Host, Sample
 from hashidrill.core.protocols.capabilities import DiskCanary, Processes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from hashidrill.core.protocols.abc import Host
-    from hashidrill.core.util.cores import Quota
+from hashidrill.core.util.cores import Quota
 
 _PROC = Path("/proc")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")

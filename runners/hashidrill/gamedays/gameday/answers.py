@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -15,14 +15,11 @@ from hashidrill.core.errors import HypothesisInvalidError
 from hashidrill.core.experiment.conditions import LOAD_STATISTICS, Condition, Looks, Reading
 from hashidrill.core.judging import measure
 from hashidrill.core.judging.measure import SECOND, seconds, share, when
+from hashidrill.core.judging.verdict import RunVerdict
 from hashidrill.core.protocols.registry import near
+from hashidrill.core.recording.reader import Operations, Recording, Series
 from hashidrill.core.units import shown
 from hashidrill.gamedays.gameday.model import UNITS, Limit, Question
-
-if TYPE_CHECKING:
-    from hashidrill.core.judging.verdict import RunVerdict
-    from hashidrill.core.recording.reader import Operations, Recording, Series
-
 
 Value = float | str | list[str]
 SAME, ANOTHER, NOBODY = "same", "another", "nobody"

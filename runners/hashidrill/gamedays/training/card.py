@@ -10,13 +10,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from hashidrill.core.judging import measure
-from hashidrill.core.judging.verdict import Finding
+from hashidrill.core.judging.verdict import Finding, Judgement, RunVerdict
+from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.files import write_whole
+from hashidrill.gamedays.training.course import Course
 from hashidrill.gamedays.training.game_log import CANCELLED, OVERRULED, Desk, Entry, S
 from hashidrill.gamedays.training.harm import Harm, harms
 from hashidrill.gamedays.training.scenario import ANY, HOST
@@ -24,15 +27,6 @@ from hashidrill.reports.document import Badge, Bullets, Cell, Section, Table, pl
 from hashidrill.reports.html import page, timeline_frame, verdict_banner
 from hashidrill.reports.text import one_line
 from hashidrill.reports.timeline import timeline as run_timeline
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hashidrill.core.judging.verdict import Judgement, RunVerdict
-    from hashidrill.core.recording.reader import Recording
-    from hashidrill.gamedays.training.course import Course
-
 
 PASSED, PARTLY, FAILED, NOT_COUNTED = "passed", "partly", "failed", "not counted"
 DETECT, DIAGNOSE, MITIGATE, NO_HARM = 10, 30, 40, 20

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hashidrill.core.engine.machine_check import wants
 from hashidrill.core.engine.requirements import available_bytes, required_by
@@ -28,13 +28,11 @@ from hashidrill.core.units import counted
 from hashidrill.core.util.cores import usable_cores
 from hashidrill.gamedays.training import games
 from hashidrill.gamedays.training.campaign import Played, played
+from hashidrill.gamedays.training.course import Course
 from hashidrill.gamedays.training.game_log import OVER, PAGED, QUIET, STARTS, WATCHED
+from hashidrill.gamedays.training.games import Game
 from hashidrill.gamedays.warroom.document import Batch, Document
 from hashidrill.gamedays.warroom.room import Room
-
-if TYPE_CHECKING:
-    from hashidrill.gamedays.training.course import Course
-    from hashidrill.gamedays.training.games import Game
 
 MOST_SEATS = 100
 KEYS_NAME = "authorized_keys"

@@ -4,20 +4,15 @@ The class has no clock and no network: the caller passes the time, in ns of the 
 must not reveal more than the trainee found out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hashidrill.core.errors import UsageError
 from hashidrill.core.protocols.events import Audience, Change, Event, Figures, Intent, Proof, Steady, Tick, seen_by
 from hashidrill.core.units import Duration
+from hashidrill.gamedays.training.course import Course
 from hashidrill.gamedays.training.words import Said, judged
-
-if TYPE_CHECKING:
-    from hashidrill.gamedays.training.course import Course
-
 
 S = 1_000_000_000
 STARTS, QUIET, PAGED, WATCHED, OVER = "starts", "quiet", "paged", "watched", "over"

@@ -3,20 +3,15 @@
 A value is a number, None without a measurement, and NEVER for a latency of operations that are never served.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from hashidrill.core.protocols.events import Figures, Tick
+from hashidrill.core.protocols.service import Panel
+from hashidrill.gamedays.warroom.document import Document
 from hashidrill.reports.text import one_line
-
-if TYPE_CHECKING:
-    from hashidrill.core.protocols.service import Panel
-    from hashidrill.gamedays.warroom.document import Document
-
 
 MOST = 900
 """Buckets of one series: as many as a wide screen can show."""

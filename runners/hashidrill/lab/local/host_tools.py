@@ -4,17 +4,12 @@ Agents here are not systemd units: the host's init starts them. `furnish` puts s
 host, to be first on a person's PATH there; `environment` says where its agents keep their data.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import hashidrill
-
-if TYPE_CHECKING:
-    from hashidrill.lab.local.hosts import LocalHost
+from hashidrill.lab.local.hosts import LocalHost
 
 FOLDER = "bin"
 """In the host's own folder, next to its data and its logs."""

@@ -5,8 +5,6 @@ before the first write. `Held.admits` surrounds each fault. `staging/interlocks/
 gives it the facts of a plan.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import getpass
 import ipaddress
@@ -16,13 +14,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
 
 from hashidrill.core.errors import FaultError, InterlockError
-from hashidrill.core.experiment.model import make_fault
+from hashidrill.core.experiment.model import Experiment, make_fault
 from hashidrill.core.experiment.rights import rights_of
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import DisturbsFew, SetsBack
@@ -31,9 +29,12 @@ from hashidrill.core.recording.journal import UNSIGNED, LineKey
 from hashidrill.core.recording.signed_runs import AUDIT_NAME
 from hashidrill.core.util.redaction import Redactor
 from hashidrill.core.util.wait import all_at_once, beside
-from hashidrill.staging.attach.http import InTurn
-from hashidrill.staging.attach.plan import digest_of, sets_back
+from hashidrill.staging.attach.discovery import Estate
+from hashidrill.staging.attach.http import InTurn, Wire
+from hashidrill.staging.attach.leftovers import Told
+from hashidrill.staging.attach.plan import Action, Plan, digest_of, sets_back
 from hashidrill.staging.attach.product import attachables
+from hashidrill.staging.attach.target import AttachTarget
 from hashidrill.staging.interlocks import anchor, lock
 from hashidrill.staging.interlocks.audit import Audit
 from hashidrill.staging.interlocks.blast_radius import Window
@@ -41,14 +42,6 @@ from hashidrill.staging.interlocks.guard import CONSUL, Elsewhere, Guard, Held, 
 from hashidrill.staging.interlocks.kv import Kv
 from hashidrill.staging.interlocks.production import Named
 from hashidrill.staging.interlocks.settings import interlock_rights, settings_of
-
-if TYPE_CHECKING:
-    from hashidrill.core.experiment.model import Experiment
-    from hashidrill.staging.attach.discovery import Estate
-    from hashidrill.staging.attach.http import Wire
-    from hashidrill.staging.attach.leftovers import Told
-    from hashidrill.staging.attach.plan import Action, Plan
-    from hashidrill.staging.attach.target import AttachTarget
 
 BREAKS_QUORUM = "breaks-quorum"
 """Part of `AttachTarget.said` if the command line allows it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -12,9 +12,7 @@ from hashidrill.core.errors import AttachError
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.protocols.rights import Right
 from hashidrill.core.units import Duration
-
-if TYPE_CHECKING:
-    from hashidrill.staging.attach.login import Login
+from hashidrill.staging.attach.login import Login
 
 
 class NomadSettings(Strict):

@@ -10,15 +10,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
 from hashidrill.core.errors import InterlockError
 from hashidrill.core.util.safe_json import parse
-from hashidrill.staging.interlocks.settings import ANCHOR_KEY
-
-if TYPE_CHECKING:
-    from hashidrill.staging.interlocks.kv import Kv
-    from hashidrill.staging.interlocks.settings import InterlockSettings
+from hashidrill.staging.interlocks.kv import Kv
+from hashidrill.staging.interlocks.settings import ANCHOR_KEY, InterlockSettings
 
 
 @dataclass(frozen=True)
