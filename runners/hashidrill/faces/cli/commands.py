@@ -28,7 +28,7 @@ PANELS = {
     "Start": "demo init doctor new list show validate",
     "Run": "run check capacity heal",
     "Game day": "gameday rehearse train say history schedule",
-    "Change": "gate bisect audit retry",
+    "Change": "gate bisect explore audit retry",
     "Datacenters": "lab staging",
     "Files": "convert schema",
 }

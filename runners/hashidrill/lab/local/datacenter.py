@@ -166,6 +166,10 @@ class LocalDatacenter(HostSelection):
         if self.memory_groups:
             await all_at_once(host.hold_agents for host in self.hosts.values())
         self._remember()
+        await self._start_services()
+
+    async def _start_services(self) -> None:
+        """The agents that wait for no other service."""
         here = {service.name for service in self.services}
         for service in self.services:
             folder = self.root / "services" / service.name

@@ -47,7 +47,7 @@ async def run_given(
     recording = Path(spec["recording"])
     experiment = ResolvedExperiment.from_data(spec["resolved"]).experiment
     redactor = Redactor(spec["secrets"])
-    required = required_by(experiment)
+    required = required_by(ResolvedExperiment.from_data(spec["widest"]).experiment if "widest" in spec else experiment)
     made = datacenter(
         sized(experiment.datacenter) if required.sized_disk else experiment.datacenter,
         root,

@@ -33,10 +33,12 @@ def work_parent() -> Path:
 
 
 @contextlib.contextmanager
-def handed_over(given: Mapping[str, Any] | None) -> Iterator[int]:
-    """A file descriptor, only in memory, for the standard input of a process that calls `read_given`."""
-    if given is None:
-        yield subprocess.DEVNULL
+def handed_over(given: Mapping[str, Any] | int | None) -> Iterator[int]:
+    """A file descriptor, only in memory, for the standard input of a process that calls `read_given`; an open one is
+    handed over as it is.
+    """
+    if given is None or isinstance(given, int):
+        yield subprocess.DEVNULL if given is None else given
         return
     fd = os.memfd_create("hashidrill-given")
     try:
@@ -72,7 +74,7 @@ class Sandbox:
 
 @contextlib.contextmanager
 def sandbox(
-    command: Sequence[str], environment: Mapping[str, str], log: Path, *, given: Mapping[str, Any] | None = None
+    command: Sequence[str], environment: Mapping[str, str], log: Path, *, given: Mapping[str, Any] | int | None = None
 ) -> Iterator[Sandbox]:
     """Runs `command` in new namespaces; `{root}` in it stands for the sandbox's directory. Its output is a pipe.
 

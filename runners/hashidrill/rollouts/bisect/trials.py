@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from hashidrill.core.errors import UsageError
 from hashidrill.core.util.files import append_line, held_by_us, whole_lines
@@ -181,6 +181,8 @@ def hash_of(question: Mapping[str, Any]) -> str:
 class Log:
     """An open log. Use `create` or `resume`; no other process may write it meanwhile."""
 
+    command: ClassVar[str] = "bisect"
+
     def __init__(self, path: Path, descriptor: int, question: Mapping[str, Any]) -> None:
         self.path = path
         self.question = question
@@ -191,7 +193,7 @@ class Log:
         self._descriptor = descriptor
 
     @classmethod
-    def create(cls, path: Path, question: Mapping[str, Any]) -> Log:
+    def create(cls, path: Path, question: Mapping[str, Any]) -> Self:
         """Raises UsageError for a file that is there already, or that cannot be written."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -204,23 +206,23 @@ class Log:
             raise UsageError(
                 f"{path}: there is such a log already; go on with it with --resume {path}, or name another with --log"
             ) from None
-        _lock(path, descriptor)
+        _lock(path, descriptor, cls.command)
         log = cls(path, descriptor, question)
         log._write(_QUESTION, {"version": VERSION, "hash": hash_of(question), "question": dict(question)})
         return log
 
     @classmethod
-    def resume(cls, path: Path) -> Log:
+    def resume(cls, path: Path) -> Self:
         """Reads the log; cuts off a torn last line. Raises UsageError for another file."""
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
         except OSError as error:
             raise UsageError(f"{path}: this log cannot be read: {error.strerror}") from None
         try:
-            _lock(path, descriptor)
+            _lock(path, descriptor, cls.command)
             whole = whole_lines(path.read_bytes())
             lines = [_line(path, number, line) for number, line in enumerate(whole.splitlines(), 1)]
-            log = cls(path, descriptor, _question(path, lines))
+            log = cls(path, descriptor, _question(path, lines, cls.command))
             for number, line in enumerate(lines[1:], 2):
                 log._take(number, line)
             os.ftruncate(descriptor, len(whole))
@@ -273,7 +275,7 @@ class Log:
     def _take(self, number: int, line: Mapping[str, Any]) -> None:
         kind = line.get("kind")
         if kind not in {_RUN, _ANSWER}:
-            raise _damaged(self.path, number)
+            raise damaged(self.path, number)
         if kind == _ANSWER:
             self.answer = {key: value for key, value in line.items() if key != "kind"}
             self._answered_at = len(self.runs)
@@ -290,7 +292,7 @@ class Log:
             )
             self.runs.append((str(line["candidate"]), trial))
         except (KeyError, ValueError, TypeError):
-            raise _damaged(self.path, number) from None
+            raise damaged(self.path, number) from None
 
 
 def _number(value: object) -> float | None:
@@ -301,9 +303,9 @@ def _number(value: object) -> float | None:
     return number
 
 
-def _lock(path: Path, descriptor: int) -> None:
+def _lock(path: Path, descriptor: int, command: str) -> None:
     if not held_by_us(descriptor):
-        raise UsageError(f"{path}: another `hashidrill bisect` writes this log: wait for its end")
+        raise UsageError(f"{path}: another `hashidrill {command}` writes this log: wait for its end")
 
 
 def _line(path: Path, number: int, line: bytes) -> dict[str, Any]:
@@ -312,23 +314,24 @@ def _line(path: Path, number: int, line: bytes) -> dict[str, Any]:
     except ValueError:
         said = None
     if not isinstance(said, dict):
-        raise _damaged(path, number)
+        raise damaged(path, number)
     return said
 
 
-def _question(path: Path, lines: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+def _question(path: Path, lines: Sequence[Mapping[str, Any]], command: str) -> Mapping[str, Any]:
     if not lines:
         raise UsageError(f"{path}: the search ended before it logged its question: start it again")
     line = lines[0]
     question = line.get("question")
     if line.get("kind") != _QUESTION or not isinstance(question, dict):
-        raise UsageError(f"{path}: not a log of `hashidrill bisect`")
+        raise UsageError(f"{path}: not a log of `hashidrill {command}`")
     if line.get("version") != VERSION:
         raise UsageError(f"{path}: this log is of another version of hashidrill: go on with that one, or start again")
     if line.get("hash") != hash_of(question):
-        raise _damaged(path, 1)
+        raise damaged(path, 1)
     return question
 
 
-def _damaged(path: Path, number: int) -> UsageError:
+def damaged(path: Path, number: int) -> UsageError:
+    """The error for a line of a log that cannot be read."""
     return UsageError(f"{path}: line {number} is damaged: its search cannot be resumed; start it again")
