@@ -7,6 +7,7 @@ hypothesis is there to catch, and not just any break.
 from functools import partial
 
 from confusion import LIE, NOTHING, TRUTH
+from go_profiles import HEALTHY, OTHER, RAFT, SICK, STREAM, Profiled, encoded, profiled
 from hashidrill.core.probes.alerts import told
 from hashidrill.core.tap.catalogue import VERDICTS
 from hashidrill.products.consul.loads.cas import Step
@@ -1363,6 +1364,74 @@ cases(
         {"below": "100ms", "within": "0s"},
     ),
     (LIE, "slow 20 s after the fault as well", of(commits, lambda t: 0.5 if t >= 10 else 0.005), {"below": "50ms"}),
+)
+
+
+# profiles
+
+
+def two_profiled(path, *, leader_is_sick):
+    """One server names the function, the other one is as busy with something else; consul-1 leads."""
+    sick, other = SICK, {OTHER: 200}
+    one, two = (sick, other) if leader_is_sick else (other, sick)
+    run = Profiled(path)
+    for host, stacks in (("consul-1", one), ("consul-2", two)):
+        run.profile(HEALTHY, at=6, host=host).profile(stacks, at=15, host=host)
+    return run
+
+
+cases(
+    "profile_names",
+    {"function": r"stream\.\(\*Subscription\)\.Next$"},
+    (TRUTH, "two thirds of a busy CPU, 100 times as much as when healthy", profiled),
+    (
+        TRUTH,
+        "its host's clock is an hour behind",
+        of(profiled, *(encoded(stacks, at=at, skew_s=-3600) for stacks, at in ((SICK, 15), (HEALTHY, 6)))),
+    ),
+    (
+        TRUTH,
+        "goroutines that wait in it",
+        of(profiled, {OTHER: 30, STREAM: 6000}, kind="goroutine"),
+        {"kind": "goroutine"},
+    ),
+    (TRUTH, "the leader's names it", of(two_profiled, leader_is_sick=True), {"host": "leader"}),
+    (TRUTH, "the freelist of another leader", of(profiled, {OTHER: 60, RAFT: 90}), {"function": "freelist"}),
+    (LIE, "the CPU is as busy with something else", of(profiled, {OTHER: 260, STREAM: 2})),
+    (LIE, "it has not grown: it always takes that much", of(profiled, SICK, SICK)),
+    (
+        LIE,
+        "another function of that name's begin has grown",
+        of(profiled, {OTHER: 60, (*STREAM[:1], "x/stream.(*Subscription).NextStep"): 200}),
+    ),
+    (LIE, "only a follower's names it", of(two_profiled, leader_is_sick=False), {"host": "leader"}),
+    (
+        LIE,
+        "many more goroutines, but not there",
+        of(profiled, {OTHER: 6000, STREAM: 6}, kind="goroutine"),
+        {"kind": "goroutine"},
+    ),
+    (
+        NOTHING,
+        "it is of another host than the one asked for",
+        of(profiled, sick_host="consul-2", healthy_host="consul-2"),
+        {"host": "consul-1"},
+    ),
+    (NOTHING, "the healthy one is of another host", of(profiled, healthy_host="consul-2")),
+    (NOTHING, "it was taken before the fault", of(profiled, at=7, why="always")),
+    (NOTHING, "it was taken after the fault", of(profiled, at=40)),
+    (NOTHING, "the fault began while it was taken", of(profiled, at=8.5, why="always")),
+    (NOTHING, "the healthy one was taken under the fault", of(profiled, before=12, why="steady state")),
+    (NOTHING, "the file is one from before the fault", of(profiled, encoded(SICK, at=6))),
+    (NOTHING, "the file is of another day", of(profiled, encoded(SICK, at=86400))),
+    (NOTHING, "its gzip is truncated", of(profiled, encoded(SICK, at=15)[:-9])),
+    (NOTHING, "it has no bytes", of(profiled, b"")),
+    (NOTHING, "it has no samples", of(profiled, {})),
+    (NOTHING, "the healthy one has no samples", of(profiled, healthy={})),
+    (NOTHING, "it is HTML", of(profiled, b"<html>not found</html>")),
+    (NOTHING, "it does not say how long it took", of(profiled, encoded(SICK, at=15, length_s=0))),
+    (NOTHING, "an idle server: 49 samples", of(profiled, {STREAM: 49})),
+    (NOTHING, "there is none", lambda path: Profiled(path)),  # noqa: PLW0108 - as the others
 )
 
 

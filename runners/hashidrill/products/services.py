@@ -76,6 +76,10 @@ class ServersAndClients(ProductService):
     def most(self, role: str) -> int:
         return len(self.candidates(role)) - (role == "followers")
 
+    def unprofiled(self) -> str:
+        config = {**self.spec.config, **self.spec.server_config}
+        return f"datacenter.{self.name} sets enable_debug: false" if config.get("enable_debug") is False else ""
+
     async def select(self, role: str, hosts: Hosts) -> Sequence[Host]:
         if role in OF_LEADER:
             leader = await self.leader(hosts)

@@ -44,6 +44,7 @@ from hashidrill.reports.figures import (
     marked,
     state_of,
 )
+from hashidrill.reports.flame import profiles_section
 from hashidrill.reports.followed import followed_section
 from hashidrill.reports.story import ALERTS, NOTICED, Story, alert_rows, story
 from hashidrill.reports.text import (
@@ -433,6 +434,7 @@ def _sections(recording: Recording, verdict: RunVerdict) -> list[Html]:
         *(to_html([rehearsed]) if rehearsed is not None else []),
         figures(recording),
         fault_proofs(recording),
+        *filter(None, [profiles_section(recording)]),
         *([attached] if attached is not None else []),
         how_to_reproduce(recording),
         versions_and_machine(recording),

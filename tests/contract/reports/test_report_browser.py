@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import subprocess
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from browser import chromium
+from go_profiles import profiled
 from hashidrill.core.judging.verdict import Finding, Judgement, RunVerdict
 from hashidrill.reports.html import write_html
 from hashidrill.testing.recordings import RecordingBuilder
@@ -35,6 +38,17 @@ const read = document.querySelector(".readout").textContent;
 plot().dispatchEvent(new MouseEvent("dblclick", {bubbles: true}));
 document.body.dataset.result = JSON.stringify({before, zoomed, read, after: axis()});
 </script>"""
+
+
+BOXES = """(() => {
+  const whole = document.querySelector("svg.flame").getBoundingClientRect().width;
+  return Object.fromEntries([...document.querySelectorAll("svg.flame > svg")].map((box) => {
+    const place = box.querySelector("rect").getBoundingClientRect();
+    const name = box.querySelector("title").textContent.split(":")[0].split("stream.").pop();
+    return [name, [place.width / whole, place.height + 1]];
+  }));
+})()"""
+"""{name: [share of the width, height]} of the boxes as they are drawn."""
 
 
 @pytest.fixture(scope="module")
@@ -142,3 +156,21 @@ def test_a_drag_zooms_a_pointer_reads_and_a_double_click_shows_the_whole_run(pag
     assert "method" in result["read"]
     assert "disk.latency on consul-1" in result["read"]
     assert result["after"] == result["before"]
+
+
+@pytest.mark.long
+def test_a_flame_graph_fits_a_phone_and_names_are_cut_where_their_box_ends(tmp_path, tool):
+    page = write_html(profiled(tmp_path / "run").build(), RunVerdict([], []), tmp_path)
+
+    async def looked():
+        async with chromium(tool("chromium")) as browser:
+            narrow = await browser.page(page.as_uri(), width=390)
+            await narrow.until("!!document.querySelector('svg.flame')")
+            wide = await narrow.run("document.documentElement.scrollWidth")
+            boxes = await narrow.run(BOXES)
+            return wide, boxes, narrow.console
+
+    wide, boxes, console = asyncio.run(looked())
+    assert wide == 390
+    assert console == []
+    assert boxes["(*Subscription).Next"] == pytest.approx([0.769, 17], abs=0.01)

@@ -13,6 +13,7 @@ from array import array
 from bisect import bisect_left
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -259,6 +260,23 @@ def longest_window_s(experiment: Experiment) -> float:
     return max(KEEP_S, steady.for_, *asked_s, *(profile.window_s for profile in profiles))
 
 
+BREACH_S = 3.0
+"""For how long a promise must be broken before profiles are taken: the experiment's own windows are longer."""
+_PROMISED = {"p50_below": "latency.p50", "p99_below": "latency.p99", "errors_below": "errors"}
+
+
+def promises(experiment: Experiment) -> list[Condition]:
+    """What the steady state and the expectations promise of the loads, as conditions that can be watched."""
+    found = [each for each in experiment.steady_state.require if each.source in experiment.traffic]
+    for expected in experiment.expect:
+        load = expected.params.get("load") or expected.params.get("client")
+        for parameter, what in _PROMISED.items():
+            if load in experiment.traffic and parameter in expected.params:
+                with suppress(ValueError):  # the hypothesis gives this parameter another meaning
+                    found.append(Condition.parse(f"{load}.{what} < {expected.params[parameter]}"))
+    return found
+
+
 class Monitor:
     """Trailing windows over operations and samples; `keep_s` is the longest window that a caller will ask for.
 
@@ -343,6 +361,15 @@ class Monitor:
         by_host = self._looks(signal, now_ns, window_s)
         return Reading(
             list(chosen(by_host).values()), blind=self._blind(condition, now_ns, window_s), shown=condition.figure
+        )
+
+    def broken(self, promised: Iterable[Condition], now_ns: int) -> str:
+        """The promises that were broken over the last `BREACH_S`, with what was measured; "" if none surely was."""
+        readings = {str(each): (each, self.reading(each, now_ns, BREACH_S)) for each in promised}
+        return "; ".join(
+            f"{name} ({reading})"
+            for name, (each, reading) in readings.items()
+            if not reading.blind and not each.holds(reading.figure, unknown=True)
         )
 
     def _looks(self, signal: str, now_ns: int, window_s: float) -> dict[str, Looks]:

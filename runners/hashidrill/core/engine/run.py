@@ -17,6 +17,7 @@ from hashidrill.core.engine.levels import GENERATOR_FULL, Steered
 from hashidrill.core.engine.load_generator import LoadGenerator
 from hashidrill.core.engine.method_clock import MethodClock
 from hashidrill.core.engine.monitor import Monitor, longest_window_s
+from hashidrill.core.engine.profiler import Profiler
 from hashidrill.core.engine.run_state import (
     Admits,
     Attendant,
@@ -316,6 +317,8 @@ async def _phases(running: Run, details: dict[str, Any]) -> str:
         watchers.start_soon(run_probes, [*datacenter.probes(), *_own_probes(running)], running.probed)
         watchers.start_soon(kept, running)
         watchers.start_soon(_ticks, running)
+        profiler = Profiler(running)
+        watchers.start_soon(profiler.watch)
         watchers.start_soon(watch_writer, running.writer)
         running.enter("load")
         specifications = await load_specifications(experiment, datacenter)
@@ -324,6 +327,7 @@ async def _phases(running: Run, details: dict[str, Any]) -> str:
             await _hold_steady_state(running)
             await running.attendant.look_around()
         await _hold_steady_state(running)
+        await profiler.settled()
         tripped = await _method(running, loads)
         running.enter("recovery", experiment.recovery.for_)
         await pause(experiment.recovery.for_)

@@ -35,7 +35,7 @@ from hashidrill.core.protocols.abc import (
 )
 from hashidrill.core.protocols.claims import clash
 from hashidrill.core.protocols.registry import near
-from hashidrill.core.protocols.service import ChecksExperiments, roles_of, shower
+from hashidrill.core.protocols.service import ChecksExperiments, ServesProfiles, roles_of, shower
 from hashidrill.core.tap.catalogue import FAULTS
 from hashidrill.core.units import Duration, Quantity, shown
 
@@ -107,6 +107,7 @@ class _Rules:
         self._check_order()
         self._check_clashes()
         self._check_restarts()
+        self._check_profiles()
         for service in (one for one in self._services if isinstance(one, ChecksExperiments)):
             service.check(experiment, self._note)
         for whole in expected:
@@ -121,6 +122,14 @@ class _Rules:
         ):
             if length > LONGEST:
                 self._note(loc, f"{length} is too long: a part of an experiment takes at most {LONGEST}")
+
+    def _check_profiles(self) -> None:
+        if self._experiment.profiles in {None, "off"}:
+            return
+        why = [service.unprofiled() for service in self._services if isinstance(service, ServesProfiles)]
+        if not why or all(why):
+            because = "; ".join(why) or "no service of this datacenter serves Go profiles"
+            self._note(("profiles",), f"{because}: profiles: {self._experiment.profiles} cannot be had; write `off`")
 
     def _place(self, step: Step) -> Place:
         return place_of(step.on, step.at, step.for_, self._services, {"disk": self._experiment.datacenter.disk})

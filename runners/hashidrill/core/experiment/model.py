@@ -636,6 +636,13 @@ class Experiment(Strict):
         default=[], max_length=MOST_ENTRIES, description="When one of these holds, revert all faults and end the method"
     )
     recovery: Recovery = Recovery()
+    profiles: Literal["on-breach", "always", "off"] | None = Field(
+        default=None,
+        description=(
+            "When to take Go profiles of the servers: on-breach (a promise is broken for 3s), always (also without a "
+            "breach, once for each set of faults and marks in force), off; default: on-breach, where they can be had"
+        ),
+    )
     breaks_quorum: bool = Field(
         default=False,
         description=(

@@ -210,6 +210,21 @@ class Level(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Profiled(Event):
+    """A Go profile of a server was taken, or could not be. `why`: a broken promise, or the steady state."""
+
+    names: ClassVar[tuple[str, ...]] = ("profile",)
+    event: str = "profile"
+    host: str
+    agent: str = ""
+    kind: str
+    began_ns: int = 0
+    why: str = ""
+    file: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Note(Event):
     """Any other message for an operator."""
 
@@ -328,6 +343,7 @@ KINDS: tuple[type[Event], ...] = (
     Guardrail,
     Steady,
     Level,
+    Profiled,
     Note,
     End,
     Judged,

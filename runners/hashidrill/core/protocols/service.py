@@ -396,6 +396,18 @@ class Drawn(Protocol):
 
 
 @runtime_checkable
+class ServesProfiles(Protocol):
+    """A service whose servers serve Go profiles (pprof) over HTTP."""
+
+    name: ClassVar[str]
+    profiles: ClassVar[str]
+    """The path below which they are: `/debug/pprof/`."""
+
+    def unprofiled(self) -> str:
+        """Why its servers serve none as they are configured; "" if they do."""
+
+
+@runtime_checkable
 class AsksServers(Protocol):
     """A service whose client agents forward requests to a server: a sick server that no agent uses hurts no user."""
 

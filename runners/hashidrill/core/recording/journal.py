@@ -138,6 +138,7 @@ EVENTS = {
     "attended.ends": "the person is done, and the method ends",
     "guardrail": "condition, evidence: a guardrail tripped",
     "steady": "held (bool), evidence: the steady state held, or did not",
+    "profile": "host, agent, kind, began_ns, why, and file (below artifacts/) or error: a Go profile was taken, or not",
     "search": "load, found, level, text, tried: the level at which a load's search ended",
     "note": "any other note: text",
     "end": "outcome: complete, steady-state, fault, revert, guardrail, interrupted, crashed; error;"
@@ -156,6 +157,7 @@ _NEEDED: dict[str, dict[str, type]] = {
     "mark.begin": {"mark": str},
     "mark.end": {"mark": str},
     "clock.goes": {"at_s": float, "stood_ns": int},
+    "profile": {"host": str, "kind": str, "began_ns": int},
     "end": {"outcome": str},
 }
 """The fields that an entry needs besides its time, with their types; every `fault.` entry also has a `fault_id`."""

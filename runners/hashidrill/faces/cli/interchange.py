@@ -1,4 +1,4 @@
-"""convert export and import: experiments for Chaos Mesh, Litmus and Chaos Toolkit, and of them."""
+"""convert export and import: experiments for and of Chaos Mesh, Litmus and Chaos Toolkit; profiles for speedscope."""
 
 import re
 import sys
@@ -10,9 +10,9 @@ import typer
 
 from hashidrill.core.errors import HashidrillError, UsageError
 from hashidrill.core.protocols.registry import near
-from hashidrill.faces.cli.common import Json, examples, print_json, print_text
+from hashidrill.faces.cli.common import Json, examples, find_recording, print_json, print_text
 
-FORMATS = ("chaos-mesh", "chaos-toolkit", "litmus")
+FORMATS = ("chaos-mesh", "chaos-toolkit", "litmus", "speedscope")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -21,14 +21,20 @@ def register(app: typer.Typer) -> None:
         "convert export chaos-mesh network/split-from-clients > workflow.yaml",
         "convert export litmus mine.yaml",
         "convert export chaos-toolkit raft/slow-leader-disk --json > experiment.json",
+        "convert export speedscope last > profiles.speedscope.json",
     )
     app.command(epilog=examples(*calls))(export)
     app.command("import", epilog=examples("convert import pod-kill.yaml --on consul:leader -o mine.yaml"))(import_)
 
 
 def export(
-    to: Annotated[str, typer.Argument(metavar="FORMAT", help="`chaos-mesh`, `chaos-toolkit` or `litmus`.")],
-    experiment: Annotated[str, typer.Argument(metavar="EXPERIMENT", help="Name or path of an experiment.")],
+    to: Annotated[
+        str, typer.Argument(metavar="FORMAT", help="`chaos-mesh`, `chaos-toolkit`, `litmus` or `speedscope`.")
+    ],
+    experiment: Annotated[
+        str,
+        typer.Argument(metavar="EXPERIMENT", help="Name or path of an experiment; for speedscope, of a recording."),
+    ],
     *,
     cron: Annotated[str, typer.Option(metavar="CRON", help="For chaos-mesh: repeat it as a Schedule.")] = "",
     namespace: Annotated[
@@ -36,13 +42,16 @@ def export(
     ] = "",
     as_json: Json = False,
 ) -> None:
-    """Print an experiment for Chaos Mesh, Chaos Toolkit or Litmus.
+    """Print an experiment for Chaos Mesh, Chaos Toolkit or Litmus, or a recording's profiles for speedscope.
 
     For Chaos Mesh a Workflow, for Litmus a ChaosEngine, for pods of the official charts. Standard error names what the
     export loses: always the proofs and the verdict.
 
     With chaos-toolkit, writes an experiment whose action runs hashidrill and whose hypothesis is the verdict: `chaos
     run` ends with 0 only after a PASS, and its journal has the proofs. This command starts nothing and sends nothing.
+
+    With speedscope, prints the Go profiles of a recording as one JSON file for https://www.speedscope.app, which reads
+    it in the browser.
     """
     if to not in FORMATS:
         raise UsageError(f"there is no format {to!r}: {near(to, FORMATS)}")
@@ -52,6 +61,9 @@ def export(
         raise UsageError("--namespace is for litmus: `kubectl -n NAMESPACE` says where a Workflow is")
     if namespace and not _LABEL.fullmatch(namespace):
         raise UsageError(f"--namespace {namespace!r}: lower case, digits and hyphens, at most 63 of them")
+    if to == "speedscope":
+        _speedscope(experiment)
+        return
     from hashidrill.core.experiment.library import find_experiment  # noqa: PLC0415 - as above
     from hashidrill.core.experiment.loader import load_experiment  # noqa: PLC0415 - as above
     from hashidrill.gamedays.schedules.cron import cron as read_cron  # noqa: PLC0415 - as above
@@ -72,6 +84,20 @@ def export(
     else:
         manifest, lost = to_litmus.engine(name, found.method, namespace or "default")
     print_json(manifest) if as_json else print_text(as_yaml(manifest))
+    _say("lost", lost)
+
+
+def _speedscope(recording: str) -> None:
+    """Raises UsageError for a recording without a readable profile, and RecordingError."""
+    from hashidrill.core.recording.reader import Recording  # noqa: PLC0415 - as above
+    from hashidrill.lab.runs.launch import RUNS_DIR  # noqa: PLC0415 - as above
+    from hashidrill.reports.flame import speedscope  # noqa: PLC0415 - as above
+
+    path = find_recording(recording, RUNS_DIR)
+    document, lost = speedscope(Recording(path))
+    if not document["profiles"]:
+        raise UsageError(f"{path}: it has no profiles: {'; '.join(lost[:3]) or 'the run took none'}")
+    print_json(document)
     _say("lost", lost)
 
 

@@ -96,6 +96,7 @@ class ConsulService(ServersAndClients):
         SNAPSHOT_INSTALLED: "raft.installs",
     }
     asks: ClassVar[str] = "consul.asks"
+    profiles: ClassVar[str] = "/debug/pprof/"
     address_variable: ClassVar[str] = "CONSUL_HTTP_ADDR"
     look: ClassVar[str] = "consul members"
 

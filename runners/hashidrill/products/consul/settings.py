@@ -168,6 +168,7 @@ _BASE: dict[str, Any] = {
     "disable_update_check": True,
     "retry_interval": "250ms",
     "log_level": "INFO",
+    "enable_debug": True,  # serves profiles; it changes nothing else in an agent without ACLs
     "telemetry": {"disable_hostname": True},
     # One load generator stands for many clients: the default of 200 connections an address would shed what it sends
     # as soon as the datacenter stalls. More than the limit on open files makes the agent exit.

@@ -38,6 +38,9 @@ class NomadService(ServersAndClients):
     """The Nomad agents of a datacenter (hashidrill.core.protocols.service.Service)."""
 
     name: ClassVar[str] = "nomad"
+    profiles: ClassVar[str] = (
+        "/v1/agent/pprof/"  # this path takes enable_debug or a token, /debug/pprof/ only the first
+    )
     Spec: ClassVar[type[Nomad]] = Nomad
     agent_bytes: ClassVar[int] = 70_000_000  # idle, 32 to 39 MB of its own (PSS) and 93 MB resident (2026-11)
     after: ClassVar[tuple[str, ...]] = ("consul",)

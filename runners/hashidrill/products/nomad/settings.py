@@ -114,6 +114,7 @@ _BASE: dict[str, Any] = {
     "bind_addr": "0.0.0.0",  # noqa: S104 - inside the sandbox's own network
     "disable_update_check": True,
     "log_level": "INFO",
+    "enable_debug": True,  # serves profiles
     "telemetry": {"disable_hostname": True, "collection_interval": "1s"},
     # see services.consul.agents: one load generator stands for many clients
     "limits": {"http_max_conns_per_client": min(8_000, resource.getrlimit(resource.RLIMIT_NOFILE)[1] // 2)},

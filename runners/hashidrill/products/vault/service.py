@@ -45,6 +45,7 @@ class VaultService(ProductService):
     """The Vault servers of a datacenter (hashidrill.core.protocols.service.Service)."""
 
     name: ClassVar[str] = "vault"
+    profiles: ClassVar[str] = "/v1/sys/pprof/"
     Spec: ClassVar[type[Vault]] = Vault
     agent_bytes: ClassVar[int] = 100_000_000  # idle, 55 to 89 MB of its own (PSS); at work, about 100 MB (2026-11)
     after: ClassVar[tuple[str, ...]] = ("consul",)
@@ -102,6 +103,9 @@ class VaultService(ProductService):
             and "consul" not in experiment.datacenter.services
         ):
             note(("datacenter", "vault", "storage"), _NO_CONSUL)
+
+    def unprofiled(self) -> str:
+        return ""
 
     def binaries(self) -> Sequence[Wanted]:
         return [Wanted("vault", self.spec.version, self.spec.binary)]

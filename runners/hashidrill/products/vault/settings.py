@@ -71,6 +71,7 @@ def vault_config(
                 "cluster_address": f"0.0.0.0:{CLUSTER_PORT}",
                 "tls_disable": True,
                 "telemetry": {"unauthenticated_metrics_access": True},  # a sealed server knows no token
+                "profiling": {"unauthenticated_pprof_access": True},  # as above
             }
         },
         "telemetry": {"disable_hostname": True},
