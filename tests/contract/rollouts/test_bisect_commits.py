@@ -108,6 +108,39 @@ def test_revisions_that_are_no_line_of_commits_are_said(git, revisions, said):
         Repository.here().between(revisions)
 
 
+OLD, NEW = "a" * 40, "b" * 40
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "pins"),
+    [
+        (
+            f"lib @ git+https://host/lib@{OLD}\nother==1",
+            f"lib @ git+https://host/lib@{NEW}\nother==2",
+            [("lib @ git+https://host/lib@COMMIT", OLD, NEW)],
+        ),
+        (f"lib @{OLD}", "lib @1.2", []),
+        (f"lib @{OLD}", f"more\nlib @{OLD}", []),
+        (f"{OLD}ff", f"{NEW}ff", []),
+    ],
+)
+def test_a_dependency_that_is_pinned_to_another_commit_is_named_so_that_the_search_goes_on_there(
+    git, tmp_path, before, after, pins
+):
+    for text in (before, after):
+        (tmp_path / "repository" / "requirements.txt").write_text(text + "\n")
+        git("add", "-A")
+        git("commit", "-q", "-m", "pin")
+    assert Repository.here().pins("HEAD~1", "HEAD") == pins
+
+
+def test_a_submodule_is_a_pin(git):
+    for commit in (OLD, NEW):
+        git("update-index", "--add", "--cacheinfo", f"160000,{commit},lib")
+        git("commit", "-q", "-m", "pin")
+    assert Repository.here().pins("HEAD~1", "HEAD") == [("Subproject commit COMMIT", OLD, NEW)]
+
+
 def test_outside_of_a_repository_it_says_so(tmp_path):
     with pytest.raises(UsageError, match="not a git repository"):
         Repository.here(tmp_path)

@@ -303,6 +303,7 @@ _SHOWN = 10
 _DONE = ".hashidrill-built"
 _INTERPRETER = re.compile(r"\{python\}|(/\S*/)?(python[\d.]*|sh|bash|node|ruby|perl)")
 _COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+_PIN = re.compile(rf"\b{_COMMIT.pattern}\b")
 
 
 @dataclass(frozen=True)
@@ -338,6 +339,18 @@ class Repository:
 
     def subject(self, commit: str) -> str:
         return git("log", "-1", "--format=%s", commit, "--", folder=self.top).decode(errors="replace").strip()
+
+    def pins(self, before: str, after: str) -> list[tuple[str, str, str]]:
+        """(line without its commit, old commit, new commit) of each dependency that is pinned to another commit.
+
+        A submodule is pinned by its commit, other dependencies by a line that names one.
+        """
+        shown = git("diff", "--unified=0", "--no-color", "--no-ext-diff", before, after, "--", folder=self.top)
+        found: dict[str, dict[str, str]] = {}
+        for line in shown.decode(errors="replace").splitlines():
+            if line[:1] in {"-", "+"} and (commit := _PIN.search(line)):
+                found.setdefault(_PIN.sub("COMMIT", line[1:]).strip(), {})[line[0]] = commit[0]
+        return [(line, each["-"], each["+"]) for line, each in found.items() if len(each) == 2]
 
     def extract(self, commit: str, into: Path) -> None:
         check_out(commit, into, folder=self.top)

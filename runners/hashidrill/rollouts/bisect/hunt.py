@@ -14,7 +14,7 @@ from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.core.judging.comparison import hidden
 from hashidrill.core.recording.reader import Recording
 from hashidrill.rollouts.bisect.broken import REFERENCES, Limit, Rule, Worse
-from hashidrill.rollouts.bisect.candidates import Candidates, ChangedKeys, Listed, RefusedError
+from hashidrill.rollouts.bisect.candidates import Candidates, ChangedKeys, Commits, Listed, RefusedError
 from hashidrill.rollouts.bisect.ordered import TURN, CannotTell, Ordered
 from hashidrill.rollouts.bisect.smallest import SmallestSet, WrongEnd, set_name
 from hashidrill.rollouts.bisect.trials import AT_MOST, INVALID_IN_A_ROW, Log, Outcome, Trial, Trials
@@ -217,6 +217,12 @@ class Hunt:
             return _cannot(_noise(f"{shown(last)} and {shown(first)}", alike.why))
         if alike is not None:
             text += f"\nwarning: {alike.why}"
+        for line, old, new in (
+            listed.repository.pins(last, first) if isinstance(listed, Commits) and not between else []
+        ):
+            text += (
+                f"\nit pins a dependency to another commit ({line}): go on in its repository with --git {old}..{new}"
+            )
         return Answer(FOUND, f"{text}\n{_sure(answer.wrong)}", [*between, first], answer.wrong)
 
     def _wrong_end(self, trials: Trials, *, good: bool, wrong: float) -> Answer:
