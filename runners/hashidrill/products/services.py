@@ -24,15 +24,18 @@ READY_PATIENCE = 3
 """Upper bound for readiness, as a multiple of `ready_within`, even while progress continues."""
 
 
-class ProductService(BaseService):
-    """A product with an HTTP API, a page for people and ACLs (`rights.py` in its folder)."""
-
+class _OwnHosts(BaseService):
     name: ClassVar[str]
-    ui: ClassVar[str] = "/ui/"
-    transport: Any = None
 
     def _hosts(self, hosts: Hosts, *roles: str) -> list[Host]:
         return [host for host in hosts.all_hosts() if host.roles.get(self.name) in roles]
+
+
+class ProductService(_OwnHosts):
+    """A product with an HTTP API, a page for people and ACLs (`rights.py` in its folder)."""
+
+    ui: ClassVar[str] = "/ui/"
+    transport: Any = None
 
     @property
     def _rights(self) -> Any:
@@ -54,11 +57,11 @@ _ONE = {"one-follower": "followers", "one-client": "clients"}
 _AGENTS = {"clients": ("client",), "all": ("server", "client")}
 
 
-class ServersAndClients(ProductService):
-    """A product of servers, one of which leads, and of client agents."""
+class LedServers(_OwnHosts):
+    """A service of servers, one of which leads; it may have client agents."""
 
     many: ClassVar[tuple[str, ...]] = ("followers", "servers", "clients", "all")
-    served: ClassVar[tuple[str, ...]] = ("clients",)
+    served: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def places(self) -> Sequence[AgentPlace]: ...
@@ -95,6 +98,12 @@ class ServersAndClients(ProductService):
     async def serving(self, role: str, hosts: Hosts) -> Sequence[Host]:
         fallback = role == "clients" and not self._hosts(hosts, "client")
         return await self.select("servers" if fallback else role, hosts)
+
+
+class ServersAndClients(LedServers, ProductService):
+    """A product of servers, one of which leads, and of client agents."""
+
+    served: ClassVar[tuple[str, ...]] = ("clients",)
 
     def check(self, experiment: Experiment, note: Note) -> None:
         """Notes a snapshot that is restored before it is saved: parameters alone cannot show that."""
