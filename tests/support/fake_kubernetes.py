@@ -44,6 +44,18 @@ SPECS = {
         "direction": {"type": "string", "enum": ["to", "from", "both"]},
         "delay": {"type": "object", "properties": {"latency": TEXT, "jitter": TEXT}, "required": ["latency"]},
         "loss": {"type": "object", "properties": {"loss": TEXT}, "required": ["loss"]},
+        "bandwidth": {"type": "object", "properties": {"rate": TEXT, "limit": NUMBER, "buffer": NUMBER}},
+        "externalTargets": {"type": "array", "items": TEXT},
+    },
+    "StressChaos": {
+        "stressors": {
+            "type": "object",
+            "properties": {
+                "cpu": {"type": "object", "properties": {"workers": NUMBER, "load": NUMBER}},
+                "memory": {"type": "object", "properties": {"workers": NUMBER, "size": TEXT}},
+            },
+        },
+        "containerNames": {"type": "array", "items": TEXT},
     },
     "HTTPChaos": {"target": TEXT, "port": NUMBER, "abort": {"type": "boolean"}, "delay": TEXT, "path": TEXT},
     "IOChaos": {
@@ -90,6 +102,7 @@ REQUIRED = {
     "IOChaos": ["action", "mode", "selector", "volumePath"],
     "HTTPChaos": ["mode", "selector", "target"],
     "TimeChaos": ["mode", "selector", "timeOffset"],
+    "StressChaos": ["mode", "selector"],
     "PhysicalMachineChaos": ["action", "mode"],
 }
 
@@ -151,6 +164,12 @@ class FakeKubernetes:
         """The same, for what it commits."""
         self.skew_s = {}
         """By host: how wrong the clock is that its agent reads."""
+        self.cores, self.memory = {}, {}
+        """By pod: the CPU that its container uses, and its memory in bytes beside the agent's own."""
+        self.bytes_per_s = {}
+        """By host: how much it may send."""
+        self.cgroup = 1
+        """The version of the node's cgroups."""
         for host in pods:
             labels = {"app": "consul", "component": world.hosts[host].roles["consul"]}
             self.pods[host] = a_pod(host, world.hosts[host].address, owner, labels, {"http": 8500, "server": 8300})
@@ -326,14 +345,15 @@ class FakeKubernetes:
 
     def _on_pod(self, name, kind, spec, *, back):
         pod, host = self.pods[name], self.world.hosts[name]
-        if kind in {"NetworkChaos", "HTTPChaos"} and "delay" in spec:
+        if "bandwidth" in spec or "stressors" in spec:
+            self._narrow_or_stress(name, spec, back=back)
+        elif kind in {"NetworkChaos", "HTTPChaos"} and "delay" in spec:
             delay = spec["delay"] if kind == "HTTPChaos" else spec["delay"]["latency"]
             self.slow_s[name] = 0.0 if back else float(delay.removesuffix("ms")) / 1000
-        elif kind == "IOChaos":
-            self.slow_writes_s[name] = 0.0 if back else float(spec["delay"].removesuffix("ms")) / 1000
-        elif kind == "TimeChaos":
-            self.skew_s[name] = 0.0 if back else float(spec["timeOffset"].removesuffix("ms")) / 1000
-        elif kind == "HTTPChaos" and host.process is not None:
+        elif kind in {"IOChaos", "TimeChaos"}:
+            of, key = (self.slow_writes_s, "delay") if kind == "IOChaos" else (self.skew_s, "timeOffset")
+            of[name] = 0.0 if back else float(spec[key].removesuffix("ms")) / 1000
+        elif kind in {"HTTPChaos", "NetworkChaos"} and host.process is not None:
             host.process = replace(host.process, state="S" if back else "T")
         elif spec.get("action") == "pod-failure":
             host.process = self.world.new_process() if back else None
@@ -343,6 +363,12 @@ class FakeKubernetes:
         elif spec.get("action") == "container-kill" and not back:
             for one in pod["status"]["containerStatuses"]:
                 one["restartCount"] += one["name"] in spec["containerNames"]
+
+    def _narrow_or_stress(self, name, spec, *, back):
+        self.bytes_per_s[name] = 0 if back else float(spec.get("bandwidth", {}).get("rate", "0bps").removesuffix("bps"))
+        cpu, memory = (spec.get("stressors", {}).get(each, {}) for each in ("cpu", "memory"))
+        self.cores[name] = 0.0 if back else cpu.get("workers", 0) * cpu.get("load", 0) / 100
+        self.memory[name] = 0 if back else int(memory.get("size", "0B").removesuffix("B"))
 
     def ready(self, name, *, ready):
         self.pods[name]["status"]["conditions"] = [{"type": "Ready", "status": str(ready)}]
@@ -376,8 +402,23 @@ class FakeKubernetes:
         )
         client = AsyncClient(found, transport=self.transport(), trust_env=False)
         made = Cluster(client, namespace, "staging", SERVER)
-        made.unrouted = self.unrouted
+        made.unrouted, made.run = self.unrouted, self.run
         return made
+
+    async def run(self, pod, container, command):
+        """What `cat` prints in the agent's container of the files that are there."""
+        self.asked += [("POST", "pods/exec", ""), ("GET", "pods/exec", pod)]
+        assert container == "consul"
+        assert command[0] == "cat"
+        cpu_s = anyio.current_time() * (0.05 + self.cores.get(pod, 0.0))
+        memory = 30_000_000 + self.memory.get(pod, 0)
+        shown = {
+            "/sys/fs/cgroup/cpu.stat": (2, f"usage_usec {round(cpu_s * 1e6)}\nuser_usec 1\n"),
+            "/sys/fs/cgroup/memory.stat": (2, f"anon {memory}\nfile 9999999999\n"),
+            "/sys/fs/cgroup/cpuacct/cpuacct.usage": (1, f"{round(cpu_s * 1e9)}\n"),
+            "/sys/fs/cgroup/memory/memory.stat": (1, f"cache 9999999999\nrss 1\ntotal_rss {memory}\n"),
+        }
+        return "".join(text for path, (of, text) in shown.items() if path in command and of == self.cgroup)
 
     async def unrouted(self, login, url):
         """Why this machine reaches no pod; it does."""
@@ -409,12 +450,15 @@ class TimedApi:
     async def api(self, method, path, *, agent, timeout_s=5.0, **others):
         product = attachables([agent])[agent]
         writes = (method, path) == ("DELETE", product.writes_nothing)
-        assert writes or path == product.health
+        assert writes or path in {product.health, product.large}
         took_s = self.own_s + self.kubernetes.slow_s.get(self.host.name, 0.0)
         took_s += self.kubernetes.slow_writes_s.get(self.host.name, 0.0) if writes else 0.0
         await anyio.sleep(min(took_s, timeout_s))
         if took_s > timeout_s or self.cut_off:
             raise FaultError(f"{self.host.name}: no answer in time")
         answer = await self.host.api("GET", product.health, agent=agent)
+        if path == product.large:
+            answer = replace(answer, body=b"x" * 20_000)
+            await anyio.sleep(20_000 / (self.kubernetes.bytes_per_s.get(self.host.name) or 1e9))
         said = formatdate(time.time() + self.kubernetes.skew_s.get(self.host.name, 0.0), usegmt=True)
         return replace(answer, headers={**answer.headers, "date": said} if self.says_time else answer.headers)

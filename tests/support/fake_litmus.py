@@ -69,8 +69,8 @@ SEEN = {
     "pod-http-status-code": "answers",
     "pod-http-modify-header": "answers",
     "pod-http-modify-body": "answers",
-    "pod-cpu-hog": "slow",
-    "pod-memory-hog": "restarted",
+    "pod-cpu-hog": "slow and used",
+    "pod-memory-hog": "restarted and used",
     "pod-io-stress": "slow",
     "disk-fill": "replaced",
     "pod-dns-error": "silent",
@@ -224,6 +224,10 @@ class FakeLitmus(FakeKubernetes):
 
     def _show(self, name, seen, env, *, back):
         pod, host = self.pods[name], self.world.hosts[name]
+        seen, _, used = seen.partition(" and ")
+        if used:
+            self.cores[name] = 0.0 if back else int(env.get("CPU_CORES", 0)) * float(env.get("CPU_LOAD", 0)) / 100
+            self.memory[name] = 0 if back else int(env.get("MEMORY_CONSUMPTION", 0)) << 20
         if seen == "slow":
             asked = env.get("NETWORK_LATENCY") or env.get("LATENCY") or "400"
             self.slow_s[name] = 0.0 if back else float(asked) / 1000

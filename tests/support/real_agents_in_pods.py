@@ -35,7 +35,8 @@ apiVersion: hashidrill/v1
 kind: Attach
 metadata: {{name: staging}}
 datacenter:
-  kubernetes: {{kubeconfig: kubeconfig, context: {context}, namespace: {namespace}, netem: true, consul: {consul}}}
+  kubernetes:
+    {{kubeconfig: kubeconfig, context: {context}, namespace: {namespace}, netem: true, drain: true, consul: {consul}}}
 """
 MERGE = "merge-patch"
 

@@ -7,7 +7,7 @@ programs and the service account of a pod, and takes any kind of resource.
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -18,7 +18,8 @@ import httpx2
 from hashidrill.core.errors import AttachError, FaultError
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.util.extras import extra
-from hashidrill.core.util.wait import pause
+from hashidrill.core.util.safe_json import parse
+from hashidrill.core.util.wait import first_cause, pause
 from hashidrill.kubernetes.vocabulary import plural_of
 from hashidrill.staging.attach.http import UnansweredError, Wire
 from hashidrill.staging.attach.login import Login
@@ -46,6 +47,8 @@ BUSY_WITHIN_S = 15.0
 """How long a request is made again to a server that says HTTP 429: less than one try of a revert takes."""
 _RETRY_AFTER_S = 1.0
 """The wait if a server names none: API servers use one second themselves."""
+_STDOUT, _ENDED = 1, 3
+"""Channels of a command that runs in a container."""
 _FORBIDDEN, _GONE, _CONFLICT, _BUSY = 403, 404, 409, 429
 Connect = Callable[[Mapping[str, Any]], "Cluster"]
 
@@ -181,6 +184,43 @@ class Cluster:
         """Whether the cluster has the namespace. Raises ClusterError, also without the right to ask."""
         return await self._of_cluster(Namespace, "Namespace", self.namespace) is not None
 
+    async def run(self, pod: str, container: str, command: Sequence[str]) -> str:
+        """What a command in a container prints, however it ends. Raises ClusterError.
+
+        By the WebSocket protocol `v4.channel.k8s.io`, as `kubectl exec`: each message begins with its channel.
+        """
+        what = f"run {command[0]} in the container {container} of pod {pod}"
+        asked = {"container": container, "stdout": "true", "stderr": "true", "command": list(command)}
+        path, printed, why = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/exec", b"", ""
+        try:
+            with anyio.fail_after(ANSWERS_WITHIN_S):
+                async with (
+                    self.streams() as client,
+                    client.websocket(path, params=asked, subprotocols=["v4.channel.k8s.io"]) as session,
+                ):
+                    while True:
+                        message = await session.receive_bytes()
+                        if message[0] == _STDOUT:
+                            printed += message[1:]
+                        elif message[0] == _ENDED:
+                            why = str(parse(message[1:]).get("message", ""))
+                            break
+        except TimeoutError:
+            raise ClusterError(f"{self._where}: {what}: no answer within {ANSWERS_WITHIN_S:g}s") from None
+        except Exception as error:  # noqa: BLE001 - httpx2 lets errors of what it is made of through, also in groups
+            raise self._not_run(what, first_cause(error)) from None
+        if not printed:
+            raise ClusterError(f"{self._where}: {what}: it printed nothing; {why or 'it ended'}")
+        return printed.decode(errors="replace")
+
+    def _not_run(self, what: str, error: BaseException) -> ClusterError:
+        response = getattr(error, "response", None)
+        if response is None:
+            return ClusterError(f"{self._where}: {what}: {str(error) or type(error).__name__}")
+        helps = "`hashidrill staging acl kubernetes EXPERIMENT` prints the role with get and create on pods/exec"
+        helps = f"; {helps}" if response.status_code == _FORBIDDEN else ""
+        return ClusterError(f"{self._where}: {what}: HTTP {response.status_code}{helps}", response.status_code)
+
     async def may(self, verb: str, resource: str, name: str = "") -> bool:
         """Whether we may do that to a `resource` like pods or podchaos.chaos-mesh.org; True if the server does not say.
 
@@ -188,7 +228,8 @@ class Cluster:
         """
         plural, _, group = resource.partition(".")
         of_cluster = bool(name) or plural == "nodes"
-        about = {"verb": verb, "resource": plural, "group": group, "name": name}
+        plural, _, part = plural.partition("/")
+        about = {"verb": verb, "resource": plural, "subresource": part, "group": group, "name": name}
         about |= {} if of_cluster else {"namespace": self.namespace}
         asked = SelfSubjectAccessReview.from_dict({"spec": {"resourceAttributes": about}})
         try:

@@ -17,7 +17,8 @@ from hashidrill.core.protocols.capabilities import ChaosObjects, PodStatus
 from hashidrill.core.protocols.claims import AGENT, ANSWERS, HOST, needs, spoils, takes
 from hashidrill.core.protocols.rights import Right
 from hashidrill.core.units import Duration
-from hashidrill.kubernetes.pod_observers import Effect, Slow
+from hashidrill.kubernetes.pod_observers import Effect, Slow, Uses
+from hashidrill.kubernetes.rbac import EXEC
 from hashidrill.kubernetes.vocabulary import System, plural_of
 
 OBJECT = "the object of another injector"
@@ -102,7 +103,9 @@ class ExternalFault(BaseFault[P]):
         rights.append(Right("kubernetes", "customresourcedefinitions.apiextensions.k8s.io", name, "get"))
         rights.append(Right("kubernetes", "pods", access="list"))  # which host is which pod
         if PodStatus in self.capabilities:
-            rights.append(Right("kubernetes", "pods", access="get"))
+            # who may run commands in a pod needs no right to read what the kubelet reports of it
+            of_pod = EXEC if isinstance(self.effect(""), Uses) else [Right("kubernetes", "pods", access="get")]
+            rights.extend(of_pod)
         return rights
 
     def plan(self, target: Target, *, fault_id: str) -> Undo:

@@ -18,16 +18,21 @@ import anyio
 from hashidrill.core.errors import FaultError
 from hashidrill.core.protocols.abc import Evidence, Host, Hosts, Target, Undo
 from hashidrill.core.protocols.capabilities import AgentApi, ApiAnswer, PodSeen, PodStatus
+from hashidrill.core.units import Bandwidth
+from hashidrill.core.util.wait import pause
 from hashidrill.staging.attach.product import attachables
 
 ANSWERS_S = 1.0
 """How long an agent may take that answers."""
 TRIALS = 9
 _GIVES_UP_S = 5.0
-_WRITTEN = 200
+_SUCCESS = 200
+_MEBIBYTE = 1 << 20
 _TELLS_WITHIN_S = 2.0
 """An answer says whole seconds, and takes up to one: how far off its time may be read."""
 LEAST_SKEW_S = 5.0
+LEAST_MEMORY = 64 << 20
+"""In bytes: the memory of an agent moves by less than a quarter of it within seconds."""
 OF_AGENT = "the agent's own API, asked from this machine, while another agent answers"
 OF_API = "the agent's own API, asked from this machine"
 OF_KUBELET = "what the kubelet reports of the pod, read from the API server"
@@ -145,7 +150,7 @@ class SlowWrites(Slow):
             answer = await host.use(AgentApi).api("DELETE", path, agent=agent, timeout_s=within_s)
         except FaultError:
             return None
-        return anyio.current_time() - began_s if answer.status == _WRITTEN else None
+        return anyio.current_time() - began_s if answer.status == _SUCCESS else None
 
 
 @dataclass(frozen=True)
@@ -274,6 +279,120 @@ async def _must_answer(host: Host, agent: str) -> None:
 def _shown(pod: PodSeen) -> str:
     restarts = ", ".join(f"{name} {count}" for name, count in pod.containers.items())
     return f"the pod is {'ready' if pod.ready else 'not ready'} (restarts: {restarts or 'none'})"
+
+
+_WATCHED_S, _TIMES = 2.0, 5
+_TRANSFERS = 3
+_LEAST, _MOST = 0.7, 4.0
+"""Of the time that a rate takes: what the agent sends to others meanwhile needs some of it."""
+OF_CGROUP = "the files of its cgroup, read inside of the container through the API server"
+
+
+@dataclass(frozen=True)
+class Uses:
+    """The container uses that much more CPU or memory than before: half of it proves it, a quarter is left of none."""
+
+    container: str
+    cores: float = 0.0
+    size: float = 0.0
+    """In bytes. Of one of the two there is none."""
+
+    async def before(self, hosts: Hosts, target: Target) -> Mapping[str, Any]:
+        """Raises FaultError where the agent itself uses as much CPU as would prove it."""
+        cores, size = await self._now(hosts, target.host)
+        if self.cores and cores > self.cores / 2:
+            raise FaultError(
+                f"the container {self.container} on {target.host} uses {cores:.2f} cores as it is: {self.cores:g} more"
+                " could not be told from its own; ask for more than twice as much"
+            )
+        return {"cores": cores, "bytes": size}
+
+    async def look(self, hosts: Hosts, undo: Undo, *, present: bool) -> Evidence:
+        what = f"{self.cores:g} cores" if self.cores else f"{self.size / _MEBIBYTE:.0f} MiB"
+        asked = f"the container {self.container} uses {what if present else 'no'} more than before"
+        try:
+            cores, size = await self._now(hosts, undo["host"])
+        except FaultError as error:
+            return Evidence(False, asked, str(error))
+        prior = undo.get("prior", {})
+        if self.cores:
+            own, now, wanted, measured = float(prior.get("cores", 0)), cores, self.cores, f"{cores:.2f} cores"
+            measured += f", {own:.2f} before"
+        else:
+            own, now, wanted = float(prior.get("bytes", 0)), size, self.size
+            measured = f"{size / _MEBIBYTE:.0f} MiB, {own / _MEBIBYTE:.0f} before"
+        more = now - own
+        ok = more >= wanted / 2 if present else more < wanted / 4
+        return Evidence(ok, asked, measured, {"more": more, "asked": wanted})
+
+    async def _now(self, hosts: Hosts, host: str) -> tuple[float, float]:
+        """(cores, most bytes) over two seconds."""
+        pod, began_s = hosts.host(host).use(PodStatus), anyio.current_time()
+        first = last = await pod.used(self.container)
+        most, first_s = first.memory_bytes, (began_s + anyio.current_time()) / 2
+        last_s = first_s
+        for _ in range(_TIMES if self.size else 1):
+            await pause(_WATCHED_S / (_TIMES if self.size else 1))
+            began_s = anyio.current_time()
+            last = await pod.used(self.container)
+            last_s = (began_s + anyio.current_time()) / 2
+            most = max(most, last.memory_bytes)
+        return (last.cpu_s - first.cpu_s) / (last_s - first_s), float(most)
+
+
+@dataclass(frozen=True)
+class NarrowAnswers:
+    """A second's worth of answers takes the agent a second at `rate` bytes a second. The bucket holds `burst` bytes."""
+
+    rate: float
+    burst: int
+
+    async def before(self, hosts: Hosts, target: Target) -> Mapping[str, Any]:
+        """Raises FaultError where the answers take half as long as it is."""
+        if not attachables([target.agent])[target.agent].large:
+            raise FaultError(f"{target.agent}: no large answer of it is known: a narrow link would not show")
+        took_s, sent = await self._sent(hosts.host(target.host), target.agent)
+        if took_s > 0.5:
+            raise FaultError(
+                f"{target.agent} on {target.host} takes {took_s:.1f}s for {sent} bytes as it is: {Bandwidth(self.rate)}"
+                " could not be told from that"
+            )
+        return {"typical_s": took_s}
+
+    async def look(self, hosts: Hosts, undo: Undo, *, present: bool) -> Evidence:
+        asked = f"{undo['agent']} sends {'at' if present else 'faster than'} {Bandwidth(self.rate)}"
+        try:
+            took_s, sent = await self._sent(hosts.host(undo["host"]), undo["agent"])
+        except FaultError as error:
+            return Evidence(False, asked, str(error))
+        wanted_s = (sent - self.burst) / self.rate
+        ok = _LEAST * wanted_s <= took_s <= _MOST * wanted_s if present else took_s < 0.5 * wanted_s
+        rate = Bandwidth(round(sent / took_s))
+        figures = {"asked_bytes_per_s": self.rate, "measured_bytes_per_s": float(rate)}
+        return Evidence(ok, asked, f"{sent} bytes in {took_s:.2f}s: {rate}", figures)
+
+    async def _sent(self, host: Host, agent: str) -> tuple[float, int]:
+        """(seconds, bytes) of as many answers, one after the other, as take a second. Raises FaultError.
+
+        The quickest of three: a busy machine makes some of them slow, and none quick; one without a limit is enough.
+        """
+        quickest = await self._transfer(host, agent)
+        for _ in range(_TRANSFERS - 1):
+            if quickest[0] < 0.5 * (quickest[1] - self.burst) / self.rate:
+                break
+            quickest = min(quickest, await self._transfer(host, agent))
+        return quickest
+
+    async def _transfer(self, host: Host, agent: str) -> tuple[float, int]:
+        path, began_s, sent = attachables([agent])[agent].large, anyio.current_time(), 0
+        while sent < self.rate + self.burst:
+            answer = await host.use(AgentApi).api(
+                "GET", path, agent=agent, headers={"accept-encoding": "identity"}, timeout_s=_GIVES_UP_S
+            )
+            if answer.status != _SUCCESS or not answer.body:
+                raise FaultError(f"{host.name}: GET {path} answers HTTP {answer.status} of {len(answer.body)} bytes")
+            sent += len(answer.body)
+        return anyio.current_time() - began_s, sent
 
 
 OF_ANSWERS = "the agent's own answers, asked for from this machine"

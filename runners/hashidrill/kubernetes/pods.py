@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from hashidrill.core.errors import AttachError
-from hashidrill.core.protocols.capabilities import PodSeen
+from hashidrill.core.errors import AttachError, FaultError
+from hashidrill.core.protocols.capabilities import ContainerUse, PodSeen
 from hashidrill.core.util.wait import all_at_once
 from hashidrill.kubernetes.client import Cluster, ClusterError, Connect, cluster_of, connected
-from hashidrill.staging.attach.discovery import place_of
+from hashidrill.staging.attach.discovery import PodNow, place_of
 from hashidrill.staging.attach.product import attachables
 from hashidrill.staging.attach.target import PODS_PLACE, shown
 
@@ -20,6 +20,15 @@ if TYPE_CHECKING:
     from hashidrill.staging.attach.discovery import LookAtPods
     from hashidrill.staging.attach.login import Login
     from hashidrill.staging.attach.target import AttachTarget
+
+
+_OF_CGROUPS = (
+    "/sys/fs/cgroup/cpu.stat",
+    "/sys/fs/cgroup/memory.stat",
+    "/sys/fs/cgroup/cpuacct/cpuacct.usage",
+    "/sys/fs/cgroup/memory/memory.stat",
+)
+"""Of version 2, and of version 1: a node has one of the two."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +41,17 @@ class Watched:
     async def pod(self) -> PodSeen | None:
         found = await self.cluster.get("v1", "Pod", self.name)
         return None if found is None else seen(found)
+
+    async def used(self, container: str) -> ContainerUse:
+        text = await self.cluster.run(self.name, container, ["cat", *_OF_CGROUPS])
+        said = dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
+        cpu_s = int(said["usage_usec"]) / 1e6 if "usage_usec" in said else None
+        if cpu_s is None:  # of cgroup v1, a number alone
+            cpu_s = next((int(line) / 1e9 for line in text.splitlines() if line.isdecimal()), None)
+        memory = said.get("anon", said.get("total_rss"))
+        if cpu_s is None or memory is None:
+            raise FaultError(f"the container {container} of pod {self.name} shows no files of its cgroup by `cat`")
+        return ContainerUse(cpu_s, int(memory))
 
 
 def seen(found: Mapping[str, Any]) -> PodSeen:
@@ -60,6 +80,20 @@ def pod_of(pods: Sequence[Mapping[str, Any]], host: str, address: str, *, by_add
 
 
 Pods = list[dict[str, Any]]
+
+
+def keeper(pod: Mapping[str, Any]) -> str:
+    """The DaemonSet of a pod and its node, on which that runs one pod, of any name; "" for another's pod."""
+    owners = [one for one in pod["metadata"].get("ownerReferences") or () if one.get("controller")]
+    node = (pod.get("spec") or {}).get("nodeName")
+    return f"{owners[0]['uid']} on {node}" if node and owners and owners[0]["kind"] == "DaemonSet" else ""
+
+
+def successor(pods: Pods, kept: str) -> dict[str, Any] | None:
+    """The pod that a DaemonSet has on a node now; None while there is none with an address."""
+    return next((one for one in pods if kept and keeper(one) == kept and _address(one) and not _leaves(one)), None)
+
+
 _ROUTES_TRIED = 3
 """How many pods are asked at their own addresses, those that are ready first: one that answers is enough."""
 
@@ -102,14 +136,20 @@ async def watched(target: AttachTarget, connect: Connect | None = None) -> Async
         yield None
         return
     async with connected(target.kubernetes, connect or cluster_of) as cluster:
+        found = target.kubernetes.get("found", {}).values()
+        kept = {name: one["keeper"] for roles in found for each in roles.values() for name, one in each.items()}
 
-        async def look() -> dict[str, str]:
+        async def look() -> dict[str, PodNow]:
             labels = [each for of_product in wanted.values() for each in of_product.values()]
             try:
                 pods = [pod for each in labels for pod in await cluster.listed("v1", "Pod", each)]
             except ClusterError as error:
                 raise AttachError(str(error)) from None
-            return {_name(pod): _address(pod) for pod in pods if _address(pod) and not _leaves(pod)}
+            now = {_name(pod): pod for pod in pods if _address(pod) and not _leaves(pod)}
+            for name in kept.keys() - now.keys():
+                if (pod := successor(pods, kept[name])) is not None:
+                    now[name] = pod
+            return {name: PodNow(_name(pod), _address(pod)) for name, pod in now.items()}
 
         yield look
 
@@ -148,7 +188,7 @@ def _leaves(pod: Mapping[str, Any]) -> bool:
 def _of(pod: Mapping[str, Any]) -> dict[str, Any]:
     ready, status = seen(pod).ready, pod.get("status") or {}
     phase = "ready" if ready else "it is being deleted" if _leaves(pod) else str(status.get("phase") or "Pending")
-    return {"address": _address(pod), "ready": ready, "phase": phase}
+    return {"address": _address(pod), "ready": ready, "phase": phase, "keeper": keeper(pod)}
 
 
 async def _no_route(cluster: Cluster, login: Login, pods: Pods) -> str:
@@ -173,6 +213,7 @@ def _to_forward(login: Login, servers: Pods, every: Pods) -> dict[str, Any]:
         "scheme": _api(login, first)[0],
         "ports": {_name(pod): _api(login, pod)[1] for pod in every},
         "addresses": {_name(pod): _address(pod) for pod in every if _address(pod)},
+        "keepers": {_name(pod): keeper(pod) for pod in every},
     }
 
 

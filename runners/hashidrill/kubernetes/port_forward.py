@@ -22,6 +22,7 @@ from httpx2.websockets import AsyncWebSocketSession, WebSocketDisconnect, WebSoc
 from hashidrill.core.errors import AttachError
 from hashidrill.core.util.wait import beside, first_cause, pause
 from hashidrill.kubernetes.client import Cluster, ClusterError, Connect, cluster_of, connected
+from hashidrill.kubernetes.pods import successor
 from hashidrill.staging.attach.target import PODS_PLACE
 
 if TYPE_CHECKING:
@@ -54,6 +55,20 @@ class Forwarder:
     def __init__(self, cluster: Cluster, client: httpx2.AsyncClient, tell: Tell) -> None:
         self._cluster, self._client, self._tell = cluster, client, tell
         self._broken = False
+        self.keepers: dict[str, str] = {}
+        """By pod: its DaemonSet and node (hashidrill.kubernetes.pods.keeper)."""
+        self._names: dict[str, str] = {}
+        """By pod: the one that its DaemonSet has there now."""
+
+    async def _replaced(self, pod: str) -> bool:
+        """Whether its DaemonSet has another pod there, which is addressed from now on."""
+        if not self.keepers.get(pod):
+            return False
+        found = successor(await self._cluster.listed("v1", "Pod"), self.keepers[pod])
+        before = self._names.get(pod, pod)
+        if found is not None:
+            self._names[pod] = found["metadata"]["name"]
+        return self._names.get(pod, pod) != before
 
     async def check(self, pod: str, port: int) -> None:
         """Opens one connection and closes it. Raises ForwardError."""
@@ -84,6 +99,8 @@ class Forwarder:
                         await _receive(stream, session)
             except ForwardError as error:
                 late = anyio.current_time() - began_s > _AGAIN_WITHIN_S
+                if error.absent and not opened and await self._replaced(pod):
+                    continue
                 if opened or error.of_pod or error.status in _REFUSED or late:
                     raise
                 await pause(_AGAIN_AFTER_S)
@@ -95,7 +112,7 @@ class Forwarder:
         """A connection whose channels are open. Raises ForwardError, also for one that breaks in the block."""
         try:
             async with self._client.websocket(
-                f"/api/v1/namespaces/{self._cluster.namespace}/pods/{pod}/portforward",
+                f"/api/v1/namespaces/{self._cluster.namespace}/pods/{self._names.get(pod, pod)}/portforward",
                 params={"ports": str(port)},
                 subprotocols=[_PROTOCOL],
                 max_message_size_bytes=_LARGEST_MESSAGE_BYTES,
@@ -174,6 +191,7 @@ async def forwarded(target: AttachTarget, connect: Connect | None, tell: Tell) -
                 tell(f"{PODS_PLACE}.{product}: {one['why']}: forwarded through {cluster.server}")
                 admitted[product] = one
         for product, one in admitted.items():
+            forwarder.keepers |= one["keepers"]
             urls = {}
             for pod, port in one["ports"].items():
                 listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=0)

@@ -11,11 +11,18 @@ SERVICE = "kubernetes"
 _NAME = "hashidrill"
 _OF_THE_CLUSTER = {"nodes"}
 """What is in no namespace."""
+
+
+def _connects(resource: str) -> tuple[Right, Right]:
+    """A WebSocket is a GET; Kubernetes 1.35 also wants `create` (AuthorizePodWebsocketUpgradeCreatePermission)."""
+    return Right(SERVICE, resource, access="create"), Right(SERVICE, resource, access="get")
+
+
+EXEC = _connects("pods/exec")
+"""To read what a container uses. Its holder may run any command in the pods of the namespace."""
 OF_PODS = (
     Right(SERVICE, "pods", access="list"),
-    # a WebSocket is a GET; Kubernetes 1.35 also wants `create` (AuthorizePodWebsocketUpgradeCreatePermission)
-    Right(SERVICE, "pods/portforward", access="create"),
-    Right(SERVICE, "pods/portforward", access="get"),
+    *_connects("pods/portforward"),
 )
 """To find the pods of agents, and to reach those to which this machine has no route."""
 

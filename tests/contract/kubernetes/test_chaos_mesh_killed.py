@@ -1,6 +1,6 @@
 """A runner that is killed at moments chosen by a seed, while a real Chaos Mesh breaks a real Consul for it.
 
-`HASHIDRILL_KILLS=20 uv run pytest -m kubernetes tests/contract/kubernetes/test_chaos_mesh_killed.py` kills at twenty
+`HASHIDRILL_KILLS=20 uv run pytest -m nightly tests/contract/kubernetes/test_chaos_mesh_killed.py` kills at twenty
 moments, 3 by default. HASHIDRILL_ALONE (1) more are healed by nobody: their objects last for two minutes.
 """
 
@@ -21,7 +21,7 @@ ALONE = int(os.environ.get("HASHIDRILL_ALONE", "1"))
 SEED = os.environ.get("HASHIDRILL_KILL_SEED") or str(secrets.randbelow(10**6))
 pytestmark = [
     pytest.mark.live,
-    pytest.mark.kubernetes,
+    pytest.mark.nightly,
     pytest.mark.timeout(300 + 60 * KILLS + 240 * ALONE),
     pytest.mark.needs("datacenter", f"consul {CONSUL}", "go", *(f"{name} {one}" for name, one in VERSIONS.items())),
 ]

@@ -175,6 +175,30 @@ def test_an_agent_that_is_down_does_not_answer_though_the_forward_accepts(there)
     assert len(there.told) == 1, "the way to the pods works"
 
 
+def test_a_forward_follows_a_pod_of_a_daemon_set_that_comes_back_with_another_name(there, monkeypatch):
+    pods = there.kubernetes.pods
+    for name, pod in pods.items():
+        pod["metadata"]["ownerReferences"][0]["kind"], pod["spec"]["nodeName"] = "DaemonSet", f"node-of-{name}"
+
+    async def main():
+        async with there.reached() as target, Wire(target.logins["consul"]) as wire:
+            url = target.logins["consul"].forwards["consul-1"]
+            assert await name_at(wire, url) == "consul-1"
+            pods["consul-x"] = pods.pop("consul-1")
+            pods["consul-x"]["metadata"]["name"] = "consul-x"
+            there.forwards.pods["consul-x"] = there.forwards.pods.pop("consul-1")
+            there.forwards.break_all()
+            await anyio.sleep(0.5)  # until our own connections know
+            return [await name_at(wire, url) for _ in range(2)]
+
+    async def listed(*_):
+        return list(pods.values())
+
+    monkeypatch.setattr(Cluster, "listed", listed)
+    assert anyio.run(main) == ["consul-1", "consul-1"], "the agent that is there now"
+    assert len(there.told) == 1, "nothing broke"
+
+
 def test_a_forward_that_breaks_is_made_again_and_the_pod_that_was_replaced_is_followed(there, monkeypatch):
     monkeypatch.setattr(port_forward, "_AGAIN_WITHIN_S", 0.2)
 

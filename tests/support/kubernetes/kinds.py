@@ -41,6 +41,19 @@ def _filter_flushed(node: Node) -> None:
     in_network(node, NAMESPACE, POD, ["iptables-legacy", "-F"])
 
 
+def _queue_deleted(node: Node) -> None:
+    in_network(node, NAMESPACE, POD, ["tc", "qdisc", "del", "dev", "eth0", "root"])
+
+
+def _hog_killed(node: Node) -> None:
+    """What takes CPU or memory, by the command of its process: it is in the container's cgroup, and no part of it."""
+    hogs = ("stress-ng", "memStress")
+    for line in node.enter(["sh", "-c", "grep -aH . /proc/[0-9]*/comm"]).stdout.splitlines():
+        path, _, name = line.partition(":")
+        if name.startswith(hogs):
+            node.enter(["kill", "-KILL", path.split("/")[2]])
+
+
 def _redirection_flushed(node: Node) -> None:
     in_network(node, NAMESPACE, POD, ["iptables-legacy", "-t", "nat", "-F"])
 
@@ -49,6 +62,10 @@ OF_CHAOS_MESH = (
     Kind("chaos_mesh.pod_kill"),
     Kind("chaos_mesh.container_kill"),
     Kind("chaos_mesh.pod_failure", disarm=_image_again),
+    Kind("chaos_mesh.network.partition", disarm=_filter_flushed),
+    Kind("chaos_mesh.network.bandwidth", {"rate": "64KB/s"}, _queue_deleted),
+    Kind("chaos_mesh.stress.cpu", {"load": "50%"}, _hog_killed),
+    Kind("chaos_mesh.stress.memory", {"size": "128MiB"}, _hog_killed),
     Kind("chaos_mesh.time", {"offset": "10m", "direction": "behind"}, _killed),
     Kind(
         "chaos_mesh.resource",
@@ -63,6 +80,8 @@ OF_CHAOS_MESH = (
 OF_LITMUS = (
     Kind("litmus.pod_delete"),
     Kind("litmus.container_kill"),
+    Kind("litmus.pod_cpu_hog", {"load": "50%"}, _hog_killed),
+    Kind("litmus.pod_memory_hog", {"size": "128MiB"}, _hog_killed),
     Kind("litmus.pod_http_latency", {"delay": "500ms"}, _redirection_flushed),
     Kind("litmus.pod_http_reset_peer", {}, _redirection_flushed),
     Kind(
@@ -75,3 +94,5 @@ OF_LITMUS = (
         _redirection_flushed,
     ),
 )
+ALL = (*OF_CHAOS_MESH, *OF_LITMUS)
+LASTING = tuple(kind for kind in ALL if kind.disarm is not None)

@@ -56,6 +56,44 @@ async def test_an_object_has_one_target_and_a_duration_of_its_own():
     assert one["spec"]["selector"] == {"pods": {"consul": ["consul-1"]}}
 
 
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("kind", ["chaos_mesh.stress.cpu", "chaos_mesh.stress.memory"])
+async def test_what_a_container_uses_is_read_from_cgroups_of_either_version(kind, version):
+    world, kubernetes = chaos_world()
+    kubernetes.cgroup = version
+    fault, undo = await put_on(world, kind, {} if "cpu" in kind else {"size": "128MiB"})
+    evidence = await fault.verify(undo, present=True)
+    assert evidence.ok
+    assert evidence.measured == ("1.05 cores, 0.05 before" if "cpu" in kind else "157 MiB, 29 before")
+
+
+async def test_a_container_that_shows_no_cgroup_is_refused_before_anything_is_created():
+    world, kubernetes = chaos_world()
+    kubernetes.cgroup = 3
+    with pytest.raises(FaultError, match="shows no files of its cgroup by `cat`"):
+        await put_on(world, "chaos_mesh.stress.cpu", {})
+    assert kubernetes.left() == []
+
+
+@pytest.mark.lie
+async def test_an_agent_that_is_as_busy_or_a_link_that_is_as_slow_without_the_fault_is_refused():
+    world, kubernetes = chaos_world()
+    kubernetes.cores["consul-1"], kubernetes.bytes_per_s["consul-1"] = 0.6, 100_000
+    with pytest.raises(FaultError, match="as it is: 1 more could not be told from its own"):
+        await put_on(world, "chaos_mesh.stress.cpu", {})
+    with pytest.raises(FaultError, match="for 80000 bytes as it is: 64kB/s could not be told from that"):
+        await put_on(world, "chaos_mesh.network.bandwidth", {"rate": "64KB/s"})
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize("factor", [1 / 8, 8])
+async def test_a_link_of_bits_for_bytes_or_the_reverse_proves_no_bandwidth(factor):
+    world, kubernetes = chaos_world()
+    fault, undo = await put_on(world, "chaos_mesh.network.bandwidth", {"rate": "64KB/s"})
+    kubernetes.bytes_per_s["consul-1"] *= factor
+    assert not (await fault.verify(undo, present=True)).ok
+
+
 async def test_what_is_over_at_once_has_no_duration():
     world, kubernetes = chaos_world()
     await put_on(world, "chaos_mesh.pod_kill", {})

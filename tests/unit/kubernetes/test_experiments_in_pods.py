@@ -39,7 +39,7 @@ ATTACH = (
 )
 PLANNED = {
     "consul-leader-pod-killed": ("chaos_mesh.pod_kill", SERVERS),
-    "consul-server-partitioned": ("chaos_mesh.resource", SERVERS),
+    "consul-server-partitioned": ("chaos_mesh.network.partition", SERVERS),
     "consul-io-latency": ("chaos_mesh.io.latency", SERVERS),
     "vault-active-pod-killed": ("chaos_mesh.pod_kill", ("vault-1", "vault-2", "vault-3")),
     "node-drain-with-quorum": ("litmus.node_drain", SERVERS),

@@ -255,7 +255,8 @@ def test_answers_that_are_so_already_are_refused():
     [
         ("litmus.pod_network_latency", {"delay": "1ms"}, "from 20ms to 2s"),
         ("litmus.pod_network_loss", {"percent": "30%"}, "nobody outside counts packets"),
-        ("litmus.pod_cpu_hog", {"cores": 2}, "effect"),
+        ("litmus.pod_io_stress", {}, "effect"),
+        ("litmus.pod_memory_hog", {"size": "10MiB"}, "ask for 64MiB or more"),
         ("litmus.pod_cpu_hog", {"effect": "slow"}, "`by` how much"),
         ("litmus.pod_memory_hog", {"size": "1GiB", "effect": "silent", "by": "300ms"}, "no other effect does"),
         ("litmus.pod_memory_hog", {"size": "10B", "effect": "silent"}, "greater than or equal"),

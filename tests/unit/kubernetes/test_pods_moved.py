@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import anyio
 import httpx2
 import pytest
@@ -114,6 +116,32 @@ def test_a_pod_that_gets_the_address_of_another_one_is_asked_there_itself(there)
         assert [asked.url.host for asked in there.fake.asked[before:]] == [NEW, old]
 
     during(there, case)
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize("there_again", [True, False])
+def test_a_pod_of_a_daemon_set_that_comes_back_with_another_name_is_followed_on_its_node_alone(there, there_again):
+    """The DaemonSet's pod on another node is no successor, and has an address too."""
+    pods = there.kubernetes.pods
+    for number, pod in enumerate(pods.values()):
+        pod["metadata"]["ownerReferences"][0]["kind"], pod["spec"]["nodeName"] = "DaemonSet", f"node-{number}"
+
+    async def case(one):
+        gone = pods.pop("consul-2")
+        for name, node, address in (("consul-y", "node-9", OTHER), ("consul-x", gone["spec"]["nodeName"], NEW)):
+            if there_again or name == "consul-y":
+                pods[name] = copy.deepcopy(gone)
+                pods[name]["metadata"]["name"], pods[name]["spec"]["nodeName"] = name, node
+                pods[name]["status"]["podIP"] = address
+        there.fake.world.hosts["consul-2"].address = NEW
+        before = one.datacenter.host("consul-2").address
+        await anyio.sleep(3)
+        assert one.datacenter.host("consul-2").address == (NEW if there_again else before)
+        if there_again:
+            assert await one.answers("consul-2") == 200
+
+    told = during(there, case).told
+    assert there_again == any(f"consul-2: pod consul-2 came back as consul-x at {NEW} (before: " in one for one in told)
 
 
 def test_a_pod_that_comes_back_to_its_first_address_is_asked_there(there):

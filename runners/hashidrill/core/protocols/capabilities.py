@@ -56,6 +56,16 @@ class PodSeen:
 
 
 @dataclass(frozen=True)
+class ContainerUse:
+    """What the cgroup of a container has used."""
+
+    cpu_s: float
+    """Seconds of CPU since the container started."""
+    memory_bytes: int
+    """Anonymous memory, without the page cache."""
+
+
+@dataclass(frozen=True)
 class Toxic:
     """One toxic of toxiproxy, in its own words: `attributes` are whole numbers, times in ms unless its docs differ."""
 
@@ -267,10 +277,13 @@ class NodeStatus(Protocol):
 
 @runtime_checkable
 class PodStatus(Protocol):
-    """See what the kubelet reports of the agent's pod."""
+    """See what the kubelet reports of the agent's pod, and what its containers use."""
 
     async def pod(self) -> PodSeen | None:
         """None when there is no pod of that name. Raises FaultError."""
+
+    async def used(self, container: str) -> ContainerUse:
+        """Read from the files of its cgroup, inside of the container. Raises FaultError."""
 
 
 @runtime_checkable

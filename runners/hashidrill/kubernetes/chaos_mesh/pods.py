@@ -13,22 +13,26 @@ from hashidrill.core.protocols.abc import Observer
 from hashidrill.core.protocols.capabilities import AgentApi, ChaosPod, PodStatus
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.protocols.rights import Right
-from hashidrill.core.units import Duration
+from hashidrill.core.units import Bandwidth, Duration, Percent, Size
 from hashidrill.kubernetes.external_fault import Container, Delay, ExternalFault
 from hashidrill.kubernetes.pod_observers import (
+    LEAST_MEMORY,
     LEAST_SKEW_S,
     OF_AGENT,
     OF_API,
+    OF_CGROUP,
     OF_KUBELET,
     SHARED,
     Effect,
     Failed,
+    NarrowAnswers,
     Replaced,
     Restarted,
     Silent,
     Skewed,
     Slow,
     SlowWrites,
+    Uses,
 )
 from hashidrill.kubernetes.vocabulary import CHAOS, CHAOS_MESH
 from hashidrill.staging.attach.product import attachables
@@ -160,6 +164,135 @@ class NetworkDelay(_AnswersFault[DelayParams]):
     def spec(self, agent: str) -> Mapping[str, Any]:
         delay = {"latency": _milliseconds(self.params.delay), "jitter": "0ms"}
         return {"action": "delay", "direction": "to", "delay": delay}
+
+
+class NetworkPartition(_AnswersFault[NoParams]):
+    """Drops everything that the pod of the agent sends, by iptables: to agents, to clients and to its kubelet.
+
+    Limits: a liveness probe that fails meanwhile restarts the container.
+    """
+
+    kind: ClassVar[str] = "chaos_mesh.network.partition"
+    object_kind = "NetworkChaos"
+    observer = Observer(OF_AGENT)
+    shows = Silent()
+
+    def spec(self, agent: str) -> Mapping[str, Any]:
+        """In two halves: an ipset takes no 0.0.0.0/0."""
+        return {"action": "partition", "direction": "to", "externalTargets": ["0.0.0.0/1", "128.0.0.0/1"]}
+
+
+_SLOWEST, _FASTEST = Bandwidth("4KB/s"), Bandwidth("1MB/s")
+_BURST_BYTES, _QUEUE_BYTES = 10_000, 65_536
+"""Of the token bucket: what passes at once, and what may wait. Both are small, so that they do not hide the rate."""
+
+
+def _provable_rate(value: Bandwidth) -> Bandwidth:
+    if not _SLOWEST <= value <= _FASTEST:
+        raise ValueError(f"must be from {_SLOWEST} to {_FASTEST}: the proof asks for a second; not {value}")
+    return value
+
+
+class BandwidthParams(Strict):
+    """How much the pod may send."""
+
+    rate: Annotated[Bandwidth, AfterValidator(_provable_rate)]
+    """Bytes per second, from 4KB/s to 1MB/s."""
+
+
+class NetworkBandwidth(_AnswersFault[BandwidthParams]):
+    """Limits what the pod of the agent sends to `rate`, by a token bucket of tc.
+
+    Limits: Consul, of whose agents a large answer is known; the kernel of the node needs the queue `tbf`.
+    """
+
+    kind: ClassVar[str] = "chaos_mesh.network.bandwidth"
+    cases: ClassVar[Cases] = Cases(each=({"rate": "64KB/s"},))
+    object_kind = "NetworkChaos"
+    observer = Observer("how long large answers of the agent take, asked for from this machine")
+    Params = BandwidthParams
+
+    def spec(self, agent: str) -> Mapping[str, Any]:
+        bucket = {"rate": f"{round(self.params.rate)}bps", "limit": _QUEUE_BYTES, "buffer": _BURST_BYTES}
+        return {"action": "bandwidth", "direction": "to", "bandwidth": bucket}  # its bps are bytes
+
+    def effect(self, agent: str) -> Effect:
+        return NarrowAnswers(float(self.params.rate), _BURST_BYTES)
+
+
+class _StressFault(ChaosMeshFault[P]):
+    object_kind = "StressChaos"
+    observer = Observer(OF_CGROUP)
+    capabilities = frozenset({ChaosPod, PodStatus})
+    stressor: ClassVar[str]
+
+    def spec(self, agent: str) -> Mapping[str, Any]:
+        params = self.params
+        name: str = params.container or agent  # type: ignore[attr-defined]
+        return {"stressors": {self.stressor: self.asked()}, "containerNames": [name]}
+
+    def asked(self) -> Mapping[str, Any]:
+        raise NotImplementedError
+
+
+class CpuParams(Strict):
+    """How much CPU is taken."""
+
+    workers: int = Field(default=1, ge=1, le=256)
+    """How many processes take it."""
+    load: Annotated[Percent, Field(ge=0.1)] = Percent("100%")
+    """Share of a core that each takes."""
+    container: Container | None = None
+    """Its name; none: that of the product, as the official charts have it."""
+
+
+class StressCpu(_StressFault[CpuParams]):
+    """Takes CPU in the cgroup of the agent's container.
+
+    Limits: half of what is asked for must be used: on a node with less idle CPU, the run is INVALID. A container
+    with a CPU limit is throttled together with its agent.
+    """
+
+    kind: ClassVar[str] = "chaos_mesh.stress.cpu"
+    cases: ClassVar[Cases] = Cases(each=({"load": "50%"}, {"workers": 2, "container": "consul"}))
+    observer = _StressFault.observer
+    Params = CpuParams
+    stressor = "cpu"
+
+    def asked(self) -> Mapping[str, Any]:
+        return {"workers": self.params.workers, "load": round(self.params.load * 100)}
+
+    def effect(self, agent: str) -> Effect:
+        return Uses(self.params.container or agent, cores=self.params.workers * float(self.params.load))
+
+
+class MemoryParams(Strict):
+    """How much memory is taken."""
+
+    size: Annotated[Size, Field(ge=LEAST_MEMORY)]
+    """How much, from 64MiB: the agent's own use varies."""
+    container: Container | None = None
+    """Its name; none: that of the product, as the official charts have it."""
+
+
+class StressMemory(_StressFault[MemoryParams]):
+    """Takes memory in the cgroup of the agent's container.
+
+    Limits: at the container's memory limit the kernel kills Chaos Mesh's process or the agent; with the process gone,
+    the effect is too.
+    """
+
+    kind: ClassVar[str] = "chaos_mesh.stress.memory"
+    cases: ClassVar[Cases] = Cases(each=({"size": "128MiB"},))
+    observer = _StressFault.observer
+    Params = MemoryParams
+    stressor = "memory"
+
+    def asked(self) -> Mapping[str, Any]:
+        return {"workers": 1, "size": f"{round(self.params.size)}B"}
+
+    def effect(self, agent: str) -> Effect:
+        return Uses(self.params.container or agent, size=float(self.params.size))
 
 
 def _readable_skew(value: Duration) -> Duration:

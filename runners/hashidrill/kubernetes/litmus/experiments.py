@@ -18,6 +18,7 @@ from hashidrill.core.protocols.rights import Right
 from hashidrill.core.units import Duration, Percent, Size
 from hashidrill.kubernetes.external_fault import Container, Delay, ExternalFault, told
 from hashidrill.kubernetes.pod_observers import (
+    LEAST_MEMORY,
     OF_AGENT,
     OF_ANSWERS,
     OF_API,
@@ -29,6 +30,7 @@ from hashidrill.kubernetes.pod_observers import (
     Restarted,
     Silent,
     Slow,
+    Uses,
 )
 from hashidrill.kubernetes.vocabulary import (
     BY_LABEL,
@@ -412,17 +414,23 @@ class VisibleFault(LitmusFault[P]):
 
     def __init__(self, params: P, hosts: Hosts) -> None:
         super().__init__(params, hosts)
-        seen = PodStatus if self._visible.effect in {"restarted", "replaced"} else AgentApi
+        seen = AgentApi if self._visible.effect in {"silent", "slow"} else PodStatus
         self.capabilities = frozenset({LitmusPod, seen})  # type: ignore[misc]
 
     @property
     def _visible(self) -> VisibleParams:
         return self.params  # type: ignore[return-value]
 
+    def used(self, container: str) -> Effect:
+        """How it is seen by what the container uses, for a fault whose `effect` may be `used`."""
+        raise NotImplementedError
+
     def effect(self, agent: str) -> Effect:
         params = self._visible
         if params.by is not None:
             return Slow(float(params.by))
+        if params.effect == USED:
+            return self.used(params.container or agent)
         others: dict[str, Effect] = {
             "silent": Silent(),
             "restarted": Restarted(params.container or agent),
@@ -492,7 +500,19 @@ class PodNetworkCorruption(VisibleFault[CorruptionParams]):
     by_netem = True
 
 
-class CpuParams(VisibleParams):
+USED = "used"
+
+
+class HogParams(VisibleParams):
+    """What is seen of a fault that takes CPU or memory."""
+
+    effect: Literal["used", "silent", "slow", "restarted", "replaced"] = "used"  # type: ignore[assignment]
+    """What is seen of it: its container has `used` more; or the agent is `silent` or `slow`, its container `restarted`,
+    its pod `replaced`.
+    """
+
+
+class CpuParams(HogParams):
     """How much CPU is taken."""
 
     cores: Annotated[int, Field(ge=1, le=256), Env("CPU_CORES")] = 1
@@ -504,40 +524,51 @@ class CpuParams(VisibleParams):
 class PodCpuHog(VisibleFault[CpuParams]):
     """Takes CPU in the cgroup of the agent's container.
 
-    Limits: the pod's CPU cannot be read from outside the pod. hashidrill proves only the effect that the agent shows. A
-    container without a CPU limit may show none; the run is then INVALID.
+    Limits: those of `chaos_mesh.stress.cpu`.
     """
 
     kind: ClassVar[str] = "litmus.pod_cpu_hog"
     observer = VisibleFault.observer
-    cases: ClassVar[Cases] = Cases(each=({"cores": 2, "load": "80%", "effect": "slow", "by": "300ms"},))
+    cases: ClassVar[Cases] = Cases(each=({"load": "50%"}, {"cores": 2, "load": "80%", "effect": "slow", "by": "300ms"}))
     Params = CpuParams
+
+    def used(self, container: str) -> Effect:
+        return Uses(container, cores=self.params.cores * float(self.params.load))
 
 
 Workers = Annotated[int, Field(ge=1, le=64), Env("NUMBER_OF_WORKERS")]
 Some = Annotated[Size, Field(ge=_MEBIBYTE)]
 
 
-class MemoryParams(VisibleParams):
+class MemoryParams(HogParams):
     """How much memory is taken."""
 
     size: Annotated[Some, Env("MEMORY_CONSUMPTION", _mebibytes)]
-    """How much, from 1MiB."""
+    """How much, from 1MiB; from 64MiB where `effect` is `used`, because the agent's own use varies."""
     workers: Workers = 1
     """How many processes take it."""
+
+    @model_validator(mode="after")
+    def _can_be_seen(self) -> MemoryParams:
+        if self.effect == USED and self.size < LEAST_MEMORY:
+            raise ValueError(f"{self.size} could not be told from what the agent itself uses: ask for 64MiB or more")
+        return self
 
 
 class PodMemoryHog(VisibleFault[MemoryParams]):
     """Takes memory in the cgroup of the agent's container.
 
-    Limits: the pod's memory cannot be read from outside the pod. The kernel may kill Litmus's own process first; the
-    agent then shows nothing.
+    Limits: those of `chaos_mesh.stress.memory`. Litmus's process takes and frees its memory in turns: the most of what
+    is seen counts.
     """
 
     kind: ClassVar[str] = "litmus.pod_memory_hog"
     observer = VisibleFault.observer
-    cases: ClassVar[Cases] = Cases(each=({"size": "512MiB", "effect": "restarted"},))
+    cases: ClassVar[Cases] = Cases(each=({"size": "128MiB"}, {"size": "512MiB", "effect": "restarted"}))
     Params = MemoryParams
+
+    def used(self, container: str) -> Effect:
+        return Uses(container, size=float(self.params.size))
 
 
 class IoParams(VisibleParams):

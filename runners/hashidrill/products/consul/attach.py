@@ -44,6 +44,7 @@ class ConsulAttach(product.Product):
     health: ClassVar[str] = "/v1/status/leader"
     alive: ClassVar[str] = "/v1/status/leader"
     writes_nothing: ClassVar[str] = "/v1/kv/hashidrill/nothing/canary"
+    large: ClassVar[str] = "/v1/agent/self"
     process: ClassVar[Sequence[str]] = ("consul", "agent")
     pods: ClassVar[Mapping[str, Mapping[str, str]]] = {
         role: {"app": "consul", "component": role} for role in ("server", "client")

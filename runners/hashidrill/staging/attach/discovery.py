@@ -11,7 +11,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import anyio
@@ -258,7 +258,14 @@ def _pod_of(host: FoundHost, pods: Mapping[str, Any]) -> str:
     return at[0] if at else ""
 
 
-LookAtPods = Callable[[], Awaitable[Mapping[str, str]]]
+class PodNow(NamedTuple):
+    """The pod that stands where one of a known name stood: of another name if a DaemonSet made it."""
+
+    name: str
+    address: str
+
+
+LookAtPods = Callable[[], Awaitable[Mapping[str, PodNow]]]
 """The address of each pod that has one, by its name. Raises AttachError."""
 _EVERY_S = 1.0
 _MISSED_AFTER_S = 30.0
@@ -306,11 +313,13 @@ async def followed(
                             tell(text)
                     continue
                 missed.pop(host, None)
-                if there[pod] != (before := addresses[host]):
-                    asked_there = move(host, there[pod])
+                now = there[pod]
+                if now.address != (before := addresses[host]):
+                    asked_there = move(host, now.address)
                     then = "and is asked there from now on; loads that were given its own address are not moved"
                     then = then if asked_there else "and the forward to it, also that of loads, leads there"
-                    tell(f"{host}: pod {pod} came back at {there[pod]} (before: {before}), {then}")
+                    another = "" if now.name == pod else f" as {now.name}"
+                    tell(f"{host}: pod {pod} came back{another} at {now.address} (before: {before}), {then}")
         await anyio.sleep(every_s)
 
 

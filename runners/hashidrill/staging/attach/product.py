@@ -88,6 +88,7 @@ class Product:
     pods: ClassVar[Mapping[str, Mapping[str, str]]] = {}
     leads: ClassVar[Mapping[str, str]] = {}
     writes_nothing: ClassVar[str] = ""
+    large: ClassVar[str] = ""
 
     def params(self, said: Mapping[str, str]) -> Mapping[str, str]:  # noqa: ARG002 - subclasses look at it
         return {}
@@ -138,6 +139,8 @@ class Attachable(Protocol):
     """Additional labels of the active server's pod; empty if no label marks it."""
     writes_nothing: ClassVar[str]
     """A path whose DELETE is committed like any write, but changes nothing; "" if none is known."""
+    large: ClassVar[str]
+    """A path whose answer has kilobytes, and costs the agent little; "" if none is known."""
     process: ClassVar[Sequence[str]]
     """The start of its agents' command line, by which carriers find them on their hosts."""
 
