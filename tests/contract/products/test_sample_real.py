@@ -56,8 +56,16 @@ def serve(tmp_path):
 
     yield start
     for process in running:
+        workers = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         process.kill()
         process.wait()
+        ends = time.monotonic() + WITHIN_S
+        while any(
+            Path(f"/proc/{pid}/cmdline").exists() and b"-c" in Path(f"/proc/{pid}/cmdline").read_bytes()
+            for pid in workers
+        ):
+            assert time.monotonic() < ends, "a process of a killed program lives on"
+            threading.Event().wait(0.02)
 
 
 def test_a_cache_answers_what_the_store_has_and_goes_on_without_it(serve, tmp_path):

@@ -29,6 +29,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import concurrent.futures
+import ctypes
 import http.client
 import http.server
 import json
@@ -37,6 +38,7 @@ import os
 import pathlib
 import queue
 import re
+import signal
 import socket
 import struct
 import sys
@@ -55,6 +57,7 @@ COUNTS, KEYS = "/counts", "/keys"
 """Paths of a pipeline's parts: what it and the parts behind it counted, and what the log of record holds."""
 UP, DOWN, UNKNOWN = "up", "down", "unknown"
 _RETRY_S, _TICK_S = 0.05, 0.1
+_PR_SET_PDEATHSIG = 1
 _LOG_LINE = re.compile(r'^(\S+) \S+ \S+ \[([^\]]+)\] "((?:\S+\s?)+)" (\d+) (\d+)$')
 _BROKEN_LINE = '10.0.0.1 - - [28/Oct/2021:13:37:00 +0000] "GET /a HTTP 200 6'
 """Without its second quote: the expression tries every way to split the words before it gives up."""
@@ -424,7 +427,7 @@ class Checks:
         timeout_s: float,
         changes: bool,
     ) -> None:
-        self._pipe, self._place = pipe, place
+        self._pipe, self._place, self._checker = pipe, place, os.getpid()
         self._targets, self._every_s, self._timeout_s = targets, every_s, timeout_s
         self._changes = changes
         self._new: dict[int, str] = {}
@@ -432,10 +435,12 @@ class Checks:
         self._late_s = self._sent_s = 0.0
 
     async def run(self) -> None:
-        parent, began_s, begun = os.getppid(), 0.0, 0
+        # it may wait for its pipe, whose other end its siblings have too, when the checker is killed
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        began_s, begun = 0.0, 0
         checks = range(0)
         tasks: set[asyncio.Task[None]] = set()
-        while os.getppid() == parent:
+        while os.getppid() == self._checker:
             if self._pipe.poll():
                 checks, began_s, begun = range(self._place[0], self._pipe.recv(), self._place[1]), time.monotonic(), 0
                 self._known = {check: seen for check, seen in self._known.items() if check in checks}
