@@ -1,10 +1,10 @@
 """The command line in this process: arguments in, text and exit code out."""
 
-from __future__ import annotations
-
 import json
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import typer
 
@@ -12,10 +12,6 @@ from hashidrill.core.util import folders
 from hashidrill.faces import cli
 from hashidrill.faces.cli.app import app
 from places import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 
 class Said(NamedTuple):

@@ -1,18 +1,35 @@
 """Comparisons of planted recordings: two variants of one experiment, and what each of their runs is to show."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from hashidrill.core.compare.comparison_file import Kept, KeptRound
 from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.testing.recordings import RecordingBuilder, resolved_data
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
+TEXT = """\
+apiVersion: hashidrill/v1
+kind: Experiment
+metadata: {name: planted, title: Old and new, why: To see what is played}
+datacenter: {consul: {servers: 3, clients: 1}}
+load:
+  kv-writes: {kind: consul.kv.write, rate: 25/s}
+steady_state: {for: 5s, require: ["kv-writes.errors < 1%"]}
+method:
+  - {fault: disk.latency, on: "host:consul-1", with: {op: fsync, delay: 20ms}, for: 20s}
+recovery: {for: 20s}
+expect:
+  - no_acknowledged_write_lost: {load: kv-writes}
+variants:
+  old:
+  new: {datacenter: {consul: {config: {use_streaming_backend: true}}}}
+rounds: 3
+compare:
+  - no_worse_than: {candidate: new, baseline: old, figure: kv-writes.latency.p50}
+"""
+"""The experiment whose variants these are."""
 RATE = 25
 OVERLAYS: dict[str, dict[str, Any]] = {
     "old": {},

@@ -6,11 +6,12 @@ import ast
 import re
 import shlex
 import tempfile
+from collections.abc import Iterator
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 from ruamel.yaml import YAML
@@ -24,9 +25,6 @@ from hashidrill.core.experiment.loader import load_experiment
 from hashidrill.core.protocols import registry
 from hashidrill.faces.cli.app import app
 from places import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PAGES = (
     "README.md",

@@ -1,16 +1,12 @@
 """What each kind of fault declares as its `cases`, in the groups that tests try together."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from hashidrill.core.faults.base import Cases
 from hashidrill.core.faults.links import LinkFault
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import OnTap
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 Case = tuple[str, dict[str, Any]]
 

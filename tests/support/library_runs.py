@@ -1,19 +1,14 @@
 """The library's experiments: which are run when, and their runs, one for all tests that look at it."""
 
-from __future__ import annotations
-
+import subprocess
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from drills import Drill, environment, run_demo
 from hashidrill.core.experiment.library import experiments
 from hashidrill.core.experiment.loader import load_experiment
 from hashidrill.lab.runs.launch import binaries_for
 from places import ROOT
-
-if TYPE_CHECKING:
-    import subprocess
 
 LIBRARY = experiments()
 OF_THE_STACK = sorted(name for name in LIBRARY if name.startswith("stack/") or name == "incidents/roblox-2021-return")

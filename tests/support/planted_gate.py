@@ -1,15 +1,15 @@
 """Runs of a gate without a datacenter: each leaves a planted recording, whose latency its configuration decides."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hashidrill.core.errors import OTHER_WORK
+from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.core.judging.judge import judge
 from hashidrill.core.recording.reader import Recording
 from hashidrill.lab.runs.rounds import play
@@ -18,11 +18,6 @@ from hashidrill.rollouts.gate.differences import Differences, differences
 from hashidrill.rollouts.gate.playing import Means
 from hashidrill.rollouts.gate.verdict import Audited, Ran, Result
 from hashidrill.testing.recordings import RecordingBuilder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hashidrill.core.experiment.resolved import ResolvedExperiment
 
 A_RUN_S = 40.0
 NORMAL_S, UNDER_FAULT_S = 0.01, 0.4

@@ -1,11 +1,9 @@
 """Synthetic runs for the tests of reports and of the live view, written as the engine writes them."""
 
-from __future__ import annotations
-
 import json
 import math
 import random
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from hashidrill.core.experiment.documents import Document
 from hashidrill.core.judging.verdict import Finding, Judgement, RunVerdict
@@ -15,9 +13,6 @@ from hashidrill.core.recording.reader import EXPERIMENT_NAME, Recording
 from hashidrill.core.recording.writer import RESOLVED_NAME, RecordingWriter
 from hashidrill.core.util.files import JOURNAL_NAME
 from hashidrill.testing.recordings import resolved_data
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 S = 1_000_000_000
 

@@ -1,14 +1,10 @@
 """Real repositories of git, on which neither a hook's environment nor its user's settings have a say."""
 
-from __future__ import annotations
-
 import os
 import subprocess
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 _WHO = ("-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false")
 

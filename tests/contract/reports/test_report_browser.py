@@ -1,12 +1,10 @@
 """The HTML report in a real browser: it draws, it zooms, it logs no error, and it asks the network for nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +13,6 @@ from go_profiles import profiled
 from hashidrill.core.judging.verdict import Finding, Judgement, RunVerdict
 from hashidrill.reports.html import write_html
 from hashidrill.testing.recordings import RecordingBuilder
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.needs("chromium")
 

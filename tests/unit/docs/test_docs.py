@@ -1,33 +1,13 @@
 """The docs say what is there: commands, kinds, tables, links, examples. Each check is seen to catch a planted lie."""
 
-from __future__ import annotations
-
 import difflib
 import re
 import tomllib
+from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import cache
-from typing import TYPE_CHECKING
 
 import pytest
-
-from hashidrill.core import hypothesis
-from hashidrill.core.engine.run import EXIT_CODES
-from hashidrill.core.experiment.conditions import LOAD_STATISTICS, probe_signals
-from hashidrill.core.experiment.library import find_experiment, read_document
-from hashidrill.core.experiment.loader import load_experiment
-from hashidrill.core.experiment.pydantic_messages import is_kind
-from hashidrill.core.experiment.selectors import forms
-from hashidrill.core.judging.verdict import Finding
-from hashidrill.core.protocols import events
-from hashidrill.faces.cli import reference
-from hashidrill.faces.cli.library import COMMON
-from hashidrill.gamedays.gameday.plan import is_game_day, read_plan
-from hashidrill.gamedays.training.campaign import read_campaign
-from hashidrill.gamedays.training.scenario import read_scenario
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 from docs_pages import (
     CODE,
@@ -48,6 +28,20 @@ from docs_pages import (
     unknown_names,
     words_of,
 )
+from hashidrill.core import hypothesis
+from hashidrill.core.engine.run import EXIT_CODES
+from hashidrill.core.experiment.conditions import LOAD_STATISTICS, probe_signals
+from hashidrill.core.experiment.library import find_experiment, read_document
+from hashidrill.core.experiment.loader import load_experiment
+from hashidrill.core.experiment.pydantic_messages import is_kind
+from hashidrill.core.experiment.selectors import forms
+from hashidrill.core.judging.verdict import Finding
+from hashidrill.core.protocols import events
+from hashidrill.faces.cli import reference
+from hashidrill.faces.cli.library import COMMON
+from hashidrill.gamedays.gameday.plan import is_game_day, read_plan
+from hashidrill.gamedays.training.campaign import read_campaign
+from hashidrill.gamedays.training.scenario import read_scenario
 
 # reference pages and tables
 

@@ -1,12 +1,11 @@
 """The examples of the docs are run, as they stand on the page."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib.util
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -17,9 +16,6 @@ from hashidrill.core.protocols.abc import LoadCost, cost_of, selectors_of
 from hashidrill.testing.recordings import RecordingBuilder
 from tasks import running
 from virtual_time import VirtualClock, run
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @pytest.fixture

@@ -1,9 +1,8 @@
 """Runbooks say what they are rehearsed on, when that was, and use nothing that a rehearsal's host lacks."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
@@ -11,9 +10,6 @@ from ruamel.yaml import YAML
 from docs_pages import Page, page, rows
 from hashidrill.core.experiment.library import experiment_name, list_experiments
 from places import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 RUNBOOKS = sorted(f"playbooks/{path.name}" for path in (ROOT / "playbooks").glob("runbook-*.md"))
 INDEX = "playbooks/runbooks.md"

@@ -4,17 +4,12 @@ Only phrases that are always bad are listed, each with what to write instead. Th
 read there: docstrings, comments and messages.
 """
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from places import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 INSTEAD = {
     r"shall": "must, should, will; or the imperative",

@@ -1,20 +1,14 @@
 """Whether other work on the machine spoiled a run: by the machine's own samples, whatever the experiment asks."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from hashidrill.core.compare.disturbed import Use, use_of
 from hashidrill.core.errors import OTHER_WORK
+from hashidrill.core.recording.reader import Recording
 from hashidrill.testing.recordings import RecordingBuilder
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hashidrill.core.recording.reader import Recording
 
 pytestmark = pytest.mark.lie
 

@@ -1,9 +1,7 @@
 """Figures of one recording: what was measured validly, and what two sides are compared by."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,12 +10,8 @@ from hashidrill.core.compare.comparison import fair
 from hashidrill.core.compare.figures import Figure, Measured, figure, figures, paired
 from hashidrill.core.errors import UsageError
 from hashidrill.core.protocols.abc import Reason
+from hashidrill.core.recording.reader import Recording
 from hashidrill.testing.recordings import RecordingBuilder
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hashidrill.core.recording.reader import Recording
 
 
 def a_run(path: Path, *, under_fault: float = 0.5, recovered_after: float = 0.0, **more: object) -> RecordingBuilder:

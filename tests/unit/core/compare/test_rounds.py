@@ -1,10 +1,8 @@
 """Rounds of two sides: who plays when, what counts, when it ends, and what is left of an interrupted one."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -16,14 +14,10 @@ from hashidrill.core.compare.statistics import Decision, Prior
 from hashidrill.core.errors import UsageError
 from hashidrill.core.experiment.library import find_experiment
 from hashidrill.core.experiment.loader import resolve
+from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.core.protocols.events import Bus, Note
 from hashidrill.lab.runs.rounds import Played, Round, Series, Side, expected_s, play
 from hashidrill.testing.recordings import RecordingBuilder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hashidrill.core.experiment.resolved import ResolvedExperiment
 
 pytestmark = pytest.mark.long
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from compared_runs import NO_WORSE, OVERLAYS, compared, planted, rounds_of
+from compared_runs import NO_WORSE, OVERLAYS, TEXT, compared, planted, rounds_of
 from hashidrill.core.compare.comparison_file import read_comparison
 from hashidrill.core.compare.judged import judge_comparison
 from hashidrill.core.errors import BinaryError, UsageError
@@ -18,27 +18,6 @@ from hashidrill.reports.compared import judge_and_report_comparison
 from hashidrill.testing.recordings import RecordingBuilder
 
 pytestmark = pytest.mark.long
-
-TEXT = """\
-apiVersion: hashidrill/v1
-kind: Experiment
-metadata: {name: planted, title: Old and new, why: To see what is played}
-datacenter: {consul: {servers: 3, clients: 1}}
-load:
-  kv-writes: {kind: consul.kv.write, rate: 25/s}
-steady_state: {for: 5s, require: ["kv-writes.errors < 1%"]}
-method:
-  - {fault: disk.latency, on: "host:consul-1", with: {op: fsync, delay: 20ms}, for: 20s}
-recovery: {for: 20s}
-expect:
-  - no_acknowledged_write_lost: {load: kv-writes}
-variants:
-  old:
-  new: {datacenter: {consul: {config: {use_streaming_backend: true}}}}
-rounds: 3
-compare:
-  - no_worse_than: {candidate: new, baseline: old, figure: kv-writes.latency.p50}
-"""
 
 
 @pytest.fixture
