@@ -22,8 +22,8 @@ from hashidrill.core.recording.profiles import (
 )
 
 _LEADER, _SHOWN = "leader", 8
-_LEAST_SAMPLES = 50
-"""Of a busy CPU: a share of fewer samples says little. At 100 Hz this is a sixth of a core for 3 s."""
+_LEAST_SAMPLES = 30
+"""A share of fewer says little. At 100 Hz this is a tenth of a core for 3 s."""
 
 
 def _never(params: Any, experiment: Any) -> Iterator[tuple[str, str]]:

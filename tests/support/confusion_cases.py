@@ -1430,7 +1430,7 @@ cases(
     (NOTHING, "the healthy one has no samples", of(profiled, healthy={})),
     (NOTHING, "it is HTML", of(profiled, b"<html>not found</html>")),
     (NOTHING, "it does not say how long it took", of(profiled, encoded(SICK, at=15, length_s=0))),
-    (NOTHING, "an idle server: 49 samples", of(profiled, {STREAM: 49})),
+    (NOTHING, "an idle server: 29 samples", of(profiled, {STREAM: 29})),
     (NOTHING, "there is none", lambda path: Profiled(path)),  # noqa: PLW0108 - as the others
 )
 

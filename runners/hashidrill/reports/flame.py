@@ -37,6 +37,8 @@ NARROWEST, LABELLED, ON_PHONES = 0.003, 0.02, 0.08
 ROW = 17
 MOST_GREW, MOST_LISTED, MOST_COMPARED = 14, 100, 40
 _TITLES = {"cpu": "CPU", "goroutine": "Goroutines", "mutex": "Mutexes", "block": "Blocking"}
+_USUALLY_EMPTY = ("mutex", "block")
+"""Nothing switches them on in Consul, Nomad and Vault."""
 _STEPS = (0.005, 0.03, 0.1)
 """Changes, as shares of the whole sick profile, from which a box has the next stronger colour."""
 
@@ -79,7 +81,7 @@ def _graphs(recording: Recording, sick: Sequence[Taken]) -> tuple[list[Html], li
         try:
             profiles = compared(recording, one)
         except HypothesisInvalidError as error:
-            if one.kind in {"cpu", "goroutine"}:  # the other two are empty wherever nothing switches them on
+            if one.kind not in _USUALLY_EMPTY:
                 unread.append(str(error))
             continue
         grew = profiles[0].total - profiles[1].total
@@ -182,7 +184,8 @@ def speedscope(recording: Recording) -> tuple[dict[str, Any], list[str]]:
         try:
             read = profile_of(recording, one)
         except HypothesisInvalidError as error:
-            lost.append(str(error))
+            if one.kind not in _USUALLY_EMPTY:
+                lost.append(str(error))
             continue
         profiles.append(_sampled(f"{one} ({one.why})", read, frames))
     document = {
