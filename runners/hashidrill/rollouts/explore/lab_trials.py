@@ -216,15 +216,20 @@ def seen_in(recording: Recording, near_to: Path) -> dict[str, Any]:
 
 
 def verdict_of(verdict: RunVerdict) -> tuple[Outcome, str, str]:
-    """Outcome, the broken promise and the reason. A promise that breaks as its known issue says is no finding."""
+    """Outcome, the broken promise and the reason. A promise that breaks as its known issue says is no finding.
+
+    A promise that the run says nothing about, like one about elections in a run without any, does not make it INVALID,
+    unless it says nothing about all of them.
+    """
     if verdict.invalid:
         return Outcome.INVALID, "", verdict.invalid[0][:_TEXT]
     for each in verdict.judgements:
         if each.finding is Finding.BROKEN:
             return Outcome.BROKEN, each.title, each.text.strip().partition("\n")[0][:_TEXT]
-    for each in verdict.judgements:
-        if each.finding is Finding.INVALID:
-            return Outcome.INVALID, "", f"{each.title}: {each.text.strip()}".partition("\n")[0][:_TEXT]
+    unjudged = [each for each in verdict.judgements if each.finding is Finding.INVALID]
+    if len(unjudged) == len(verdict.judgements):
+        why = f"{unjudged[0].title}: {unjudged[0].text.strip()}" if unjudged else "nothing was judged"
+        return Outcome.INVALID, "", why.partition("\n")[0][:_TEXT]
     known = [each.title for each in verdict.judgements if each.finding is Finding.KNOWN]
     return Outcome.HELD, "", f"{known[0]} broke as known" if known else ""
 

@@ -219,7 +219,8 @@ def declared(kind: str) -> list[Values]:
     if cases.space:
         spaces = [{name: each for name, each in one.items() if name not in _LEFT_OUT} for one in cases.space]
         return [{name: values_of(name, each) for name, each in alternative.items()} for alternative in spaces]
-    examples = [each[1] if isinstance(each, tuple) else each for each in cases.overlaps or ()]
+    overlaps = () if isinstance(cases.overlaps, str) else cases.overlaps or ()
+    examples = [each[1] if isinstance(each, tuple) else each for each in overlaps]
     return [{name: (each,) for name, each in params.items()} for params in examples or cases.each]
 
 
