@@ -1,6 +1,6 @@
 """One experiment, broken by the local datacenter's own fault and by a real Chaos Mesh: the verdict is the same.
 
-`HASHIDRILL_REPEATS=3 uv run pytest -m kubernetes tests/live/test_same_verdict.py` makes each run three times.
+`HASHIDRILL_REPEATS=3 uv run pytest -m nightly tests/live/test_same_verdict.py` makes each run three times.
 """
 
 import json
@@ -16,7 +16,7 @@ from hashidrill.lab.provision.products import KUBERNETES_VERSIONS
 
 pytestmark = [
     pytest.mark.live,
-    pytest.mark.kubernetes,
+    pytest.mark.nightly,
     pytest.mark.needs("datacenter", "consul 1.22.2", *(f"{name} {version}" for name, version in KUBERNETES_VERSIONS)),
 ]
 REPEATS = int(os.environ.get("HASHIDRILL_REPEATS", "1"))

@@ -10,97 +10,19 @@ import json
 import os
 import shlex
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from docs_pages import Page
-from kubernetes import chaos_mesh, consul
+from kubernetes import consul
+from kubernetes.drill import ATTACH, HASHIDRILL, PARTITION, SKEWED, proven
 from kubernetes.node import kubeconfig
-from library_runs import OF_KUBERNETES
-from polled import wait
 
 pytestmark = [
     pytest.mark.live,
     pytest.mark.kubernetes,
     pytest.mark.needs("kubernetes-node", "consul 1.22.2"),
 ]
-ATTACH = """\
-apiVersion: hashidrill/v1
-kind: Attach
-metadata: {{name: drill}}
-datacenter:
-  kubernetes: {{kubeconfig: "{kubeconfig}", context: node-1, namespace: {namespace}, {more}consul: {consul}}}
-"""
-HASHIDRILL = str(Path(sys.executable).with_name("hashidrill"))
-LACKS = "lacks: [IOChaos, HTTPChaos], "
-"""Their injectors, toda and tproxy, are Rust and on no registry."""
-KILLED, SKEWED, PARTITION = "consul-leader-pod-killed", "clock-skew-on-leader", "consul-server-partitioned"
-
-
-class Drill:
-    def __init__(self, node, pods, folder):
-        self.node, self.pods, self.folder = node, pods, folder
-        self.forwarded = self.file("forwarded.yaml", node.kubeconfig)
-        self.inside = self.file("inside.yaml", node.inside)
-        self.within = ["nsenter", "-t", str(node.pid), "--net", "--"]
-        names = [name for name in OF_KUBERNETES if "vault" not in name]
-        self.cli("staging", "arm", *names, "--attach", str(self.forwarded), check=True)
-
-    def file(self, name, path, *, consul="{}", more=LACKS):
-        made = self.folder / name
-        made.write_text(ATTACH.format(kubeconfig=path, namespace=self.pods.namespace, more=more, consul=consul))
-        return made
-
-    def cli(self, *args, within=(), check=False):
-        done = subprocess.run(
-            [*within, HASHIDRILL, *args],
-            cwd=self.folder,
-            env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200"},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        assert not check or done.returncode == 0, done.stdout + done.stderr
-        return done
-
-    def run(self, name, file, **more):
-        return self.cli("run", f"kubernetes/{name}", "--attach", str(file), "--plain", **more)
-
-    def left(self):
-        kinds = "podchaos,networkchaos,timechaos"
-        return self.node.get("-n", self.pods.namespace, kinds)["items"]
-
-
-@pytest.fixture(scope="module")
-def drill(kubernetes_node, binary, tmp_path_factory):
-    chaos_mesh.install(kubernetes_node)
-    pods = consul.install(kubernetes_node, binary("consul", "1.22.2").path)
-    yield Drill(kubernetes_node, pods, tmp_path_factory.mktemp("pods"))
-    consul.remove(kubernetes_node, pods.namespace)
-
-
-@pytest.fixture(autouse=True)
-def settled(drill):
-    """Every server votes: one that was away does so some seconds after it is back."""
-    peers = ("exec", "consul-server-0", "--", "/bin/consul", "operator", "raft", "list-peers")
-
-    def voters():
-        said = drill.node.kubectl("-n", drill.pods.namespace, *peers, check=False)
-        return "leader" in said and said.count("true") == len(consul.SERVERS)
-
-    wait("a leader and three voters", voters, 90, 0.5)
-
-
-def proven(done):
-    told = done.stdout + done.stderr
-    assert done.returncode == 0, told[-6000:]
-    assert "PASS" in told
-    assert ": proven in force" in told
-    assert ": proven gone" in told
-    return told
 
 
 @pytest.mark.parametrize(
@@ -192,21 +114,6 @@ def test_a_skewed_clock_is_proven_over_forwards_and_does_not_end_its_run(drill):
     assert drill.left() == []
 
 
-def test_a_killed_pod_comes_back_with_another_address_and_its_name(drill):
-    def pods():
-        items = drill.node.get("-n", drill.pods.namespace, "pods", "-l", "app=consul")["items"]
-        return {one["metadata"]["name"]: (one["metadata"]["uid"], one["status"].get("podIP")) for one in items}
-
-    before = pods()
-    told = proven(drill.run(KILLED, drill.forwarded))
-    after = pods()
-    [killed] = [name for name in after if after[name][0] != before[name][0]]
-    assert after[killed][1] != before[killed][1]
-    assert f"pod {killed} came back at {after[killed][1]} (before: {before[killed][1]}), and the forward to it" in told
-    claims = drill.node.get("-n", drill.pods.namespace, "persistentvolumeclaims")["items"]
-    assert {one["status"]["phase"] for one in claims} == {"Bound"}
-
-
 def test_a_partitioned_server_is_proven_where_pods_are_routed_to(drill):
     at = drill.node.kubectl(
         "-n", "consul", "exec", "consul-server-0", "--", "/bin/consul", "operator", "raft", "list-peers"
@@ -220,7 +127,12 @@ def test_a_partitioned_server_is_proven_where_pods_are_routed_to(drill):
     assert drill.left() == []
 
 
-def test_the_playbook_leads_to_a_verdict(drill, tmp_path):
+def pods_of(drill):
+    items = drill.node.get("-n", drill.pods.namespace, "pods", "-l", "app=consul")["items"]
+    return {one["metadata"]["name"]: (one["metadata"]["uid"], one["status"].get("podIP")) for one in items}
+
+
+def test_the_playbook_leads_to_a_verdict_and_the_killed_pod_comes_back_by_its_name(drill, tmp_path):
     """Each command that it says a test runs, in its order, with the node's context."""
     page = Page.read("playbooks/kubernetes.md")
     [file] = page.fences("yaml")
@@ -229,6 +141,7 @@ def test_the_playbook_leads_to_a_verdict(drill, tmp_path):
     (tmp_path / "in-cluster.yaml").write_text(file.replace("context: kind-drill", "context: in-cluster"))
     commands = [*first.splitlines(), *second.replace("IMAGE", "x/hashidrill:1").splitlines()]
     said = []
+    before = pods_of(drill)
     for command in commands:
         environment = {**os.environ, "KUBECONFIG": str(drill.node.kubeconfig), "NO_COLOR": "1"}
         words = [HASHIDRILL, *shlex.split(command)[1:]]
@@ -239,6 +152,14 @@ def test_the_playbook_leads_to_a_verdict(drill, tmp_path):
             assert "consul-leader-pod-killed in drill would touch, in this order:" in done.stdout
         else:
             assert done.returncode == 0, f"{command}: {done.stdout[-3000:]}{done.stderr[-3000:]}"
-        said.append(done.stdout)
+        said.append(done.stdout + done.stderr)
     assert "PASS" in said[3]
     assert "kind: Job" in said[-1]
+    told, after = said[3], pods_of(drill)
+    assert ": proven in force" in told
+    assert ": proven gone" in told
+    [killed] = [name for name in after if after[name][0] != before[name][0]]
+    assert after[killed][1] != before[killed][1]
+    assert f"pod {killed} came back at {after[killed][1]} (before: {before[killed][1]}), and the forward to it" in told
+    claims = drill.node.get("-n", drill.pods.namespace, "persistentvolumeclaims")["items"]
+    assert {one["status"]["phase"] for one in claims} == {"Bound"}

@@ -1,0 +1,150 @@
+"""On a node with pods, what takes longer: experiments beside their brothers on hosts, Vault in pods, killed runners.
+
+`uv run pytest -m nightly -s tests/live/kubernetes` runs all of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import secrets
+import signal
+import subprocess
+import time
+import urllib.request
+from contextlib import suppress
+from functools import partial
+
+import pytest
+
+import drills
+from kubernetes import vault
+from kubernetes.drill import ATTACH, HASHIDRILL, KILLED, LACKS, PARTITION, SKEWED, proven, verdict
+from polled import wait
+from real_chaos_runs import of_journal
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.nightly,
+    pytest.mark.needs("kubernetes-node", "consul 1.22.2", "datacenter"),
+]
+REPEATS = int(os.environ.get("HASHIDRILL_REPEATS", "3"))
+KILLS = int(os.environ.get("HASHIDRILL_KILLS", "20"))
+SEED = os.environ.get("HASHIDRILL_KILL_SEED") or str(secrets.randbelow(10**6))
+
+
+def end(pids):
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def put(url, body):
+    asked = urllib.request.Request(url, json.dumps(body).encode(), method="PUT")
+    urllib.request.urlopen(asked, timeout=5).read()
+
+
+@pytest.mark.timeout(1500 * REPEATS)
+@pytest.mark.needs("datacenter")
+@pytest.mark.parametrize(
+    ("name", "brother"),
+    [(KILLED, "raft/killed-leader"), (PARTITION, "network/partitioned-minority"), (SKEWED, None)],
+)
+def test_an_experiment_on_pods_has_the_verdict_of_its_brother_on_hosts(drill, tell, name, brother):
+    """`HASHIDRILL_REPEATS` times each, 3 by default."""
+    seen = []
+    for number in range(1, REPEATS + 1):
+        began = time.monotonic()
+        seen.append(verdict(proven(drill.run(name, drill.inside, within=drill.within))))
+        if brother:
+            done = drill.cli("run", brother, "--plain")
+            seen.append(verdict(done.stdout + done.stderr))
+        tell(f"{name} and {brother}, {number} of {REPEATS}: {seen} ({time.monotonic() - began:.0f} s)")
+        wait("a leader and all servers well", drill.well, 90, 0.5)
+    assert set(seen) == {"PASS"}
+    assert drill.left() == []
+
+
+@pytest.mark.needs("vault")
+def test_a_killed_vault_is_unsealed_by_its_seal_and_serves_again(drill, binary, tell):
+    """Vault in pods with the chart's labels, Raft and an auto-unseal; the Consul beside it holds the interlocks."""
+    node, namespace = drill.node, drill.pods.namespace
+    began = time.monotonic()
+    token = vault.install(node, binary("vault").path, namespace)
+    tell(f"three Vault servers are unsealed after {time.monotonic() - began:.1f} s")
+    (drill.folder / "vault-token").write_text(token)
+    file = drill.folder / "vault.yaml"
+    said = ATTACH.format(kubeconfig=node.inside, namespace=namespace, more=LACKS, consul="{}")
+    file.write_text(said.replace("consul: {}}", "consul: {}, vault: {token_file: vault-token}}"))
+    for pod in node.get("-n", namespace, "pods", "-l", "app.kubernetes.io/name=vault")["items"]:
+        name, address = pod["metadata"]["name"], pod["status"]["podIP"]
+        service = {"Node": name, "Address": address, "Service": {"Service": "vault", "Address": address, "Port": 8200}}
+        node.call_inside(partial(put, f"http://{drill.addresses()[0]}:8500/v1/catalog/register", service))
+    name = "kubernetes/vault-active-pod-killed"
+    drill.cli("staging", "arm", name, "--attach", str(file), within=drill.within, check=True)
+    for number in range(REPEATS):
+        told = proven(drill.run("vault-active-pod-killed", file, within=drill.within))
+        tell(f"vault-active-pod-killed {number + 1} of {REPEATS}: {verdict(told)}")
+    assert drill.left() == []
+
+
+FAULTS = (
+    {"fault": "chaos_mesh.pod_kill"},
+    {"fault": "chaos_mesh.pod_failure"},
+    {"fault": "chaos_mesh.network.partition"},
+    {"fault": "chaos_mesh.stress.memory", "with": {"size": "128MiB"}},
+    {"fault": "chaos_mesh.time", "with": {"offset": "10m", "direction": "behind"}},
+)
+_RUN_S = 25.0
+"""How long such a run takes: it is killed at any moment of that time."""
+_OWN_S = 120.0
+"""An object ends by itself after the longest step of its run, and this much later (engine.in_attached)."""
+
+
+@pytest.mark.lie
+@pytest.mark.timeout(300 + 150 * KILLS)
+def test_what_a_runner_left_that_was_killed_at_any_moment_ends_by_heal_or_by_its_own_duration(drill, tell):
+    """`HASHIDRILL_KILLS` moments, 20 by default. At the first a fault is in force, and its own duration ends it."""
+    chance = random.Random(SEED)
+    tell(f"HASHIDRILL_KILL_SEED={SEED}")
+    path = drill.folder / "killed.yaml"
+    interlock = ("exec", "consul-server-0", "--", "/bin/consul", "kv", "delete", "hashidrill-interlocks/lock")
+    hit = 0
+    for number in range(KILLS):
+        fault = FAULTS[2] if number == 0 else chance.choice(FAULTS)
+        step = {**fault, "on": "consul:one-follower", "for": "6s"}
+        load = {"kv-writes": {"kind": "consul.kv.write", "rate": "20/s", "keys": 50, "value": "128B"}}
+        drills.experiment(path, method=[step], servers=3, load=load)
+        drill.cli("staging", "arm", str(path), "--attach", str(drill.inside), within=drill.within, check=True)
+        runs = drill.folder / f"killed-{number}"
+        command = [*drill.within, HASHIDRILL, "run", str(path), "--attach", str(drill.inside), "--runs", str(runs)]
+        quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}
+        with subprocess.Popen([*command, "--plain"], cwd=drill.folder, start_new_session=True, **quiet) as process:
+            later_s = chance.uniform(0, _RUN_S)
+            if number == 0:
+                drills.proven(runs, process)
+            else:
+                time.sleep(later_s)
+            ended = process.poll() is not None
+            end(of_journal(runs))  # first: an engine whose runner is gone reverts what it can
+            end([process.pid])
+            end(of_journal(runs))  # one that it started meanwhile
+        found = [one["kind"] for one in drill.left()]
+        hit += bool(found)
+        began = time.monotonic()
+        if number == 0:
+            assert not drill.well(), "nothing was in force"
+            wait("the partition to end by itself", drill.well, 6 + _OWN_S + 30, 1.0)
+            assert time.monotonic() - began > _OWN_S / 2
+        own_s = time.monotonic() - began
+        drill.cli("heal", "--attach", str(drill.inside), "--runs", str(runs), within=drill.within, check=True)
+        assert drill.left() == []
+        wait("a leader and all servers well", drill.well, 90, 0.5)
+        tell(
+            f"{number + 1} of {KILLS}: {fault['fault']} killed {f'{later_s:.1f} s on' if number else 'when proven'}"
+            f"{', ended before' if ended else ''}, found {found}, {f'by itself {own_s:.0f} s, ' if number == 0 else ''}"
+            f"well {time.monotonic() - began - own_s:.1f} s after"
+        )
+        drill.node.kubectl("-n", drill.pods.namespace, *interlock, check=False)
+    assert hit >= min(KILLS, 2), "too few of these moments were in the time of a fault"

@@ -1,0 +1,104 @@
+"""hashidrill as a user runs it, against Consul in the pods of a node with a Chaos Mesh."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+
+from kubernetes import consul
+from library_runs import OF_KUBERNETES
+from polled import wait
+
+ATTACH = """\
+apiVersion: hashidrill/v1
+kind: Attach
+metadata: {{name: drill}}
+datacenter:
+  kubernetes: {{kubeconfig: "{kubeconfig}", context: node-1, namespace: {namespace}, {more}consul: {consul}}}
+"""
+HASHIDRILL = str(Path(sys.executable).with_name("hashidrill"))
+LACKS = "lacks: [IOChaos, HTTPChaos], "
+"""Their injectors, toda and tproxy, are Rust and on no registry."""
+KILLED, SKEWED, PARTITION = "consul-leader-pod-killed", "clock-skew-on-leader", "consul-server-partitioned"
+
+
+class Drill:
+    def __init__(self, node, pods, folder):
+        self.node, self.pods, self.folder = node, pods, folder
+        self.forwarded = self.file("forwarded.yaml", node.kubeconfig)
+        self.inside = self.file("inside.yaml", node.inside)
+        self.within = ["nsenter", "-t", str(node.pid), "--net", "--"]
+        names = [name for name in OF_KUBERNETES if "vault" not in name]
+        self.cli("staging", "arm", *names, "--attach", str(self.forwarded), check=True)
+
+    def file(self, name, path, *, consul="{}", more=LACKS):
+        made = self.folder / name
+        made.write_text(ATTACH.format(kubeconfig=path, namespace=self.pods.namespace, more=more, consul=consul))
+        return made
+
+    def cli(self, *args, within=(), check=False):
+        done = subprocess.run(
+            [*within, HASHIDRILL, *args],
+            cwd=self.folder,
+            env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert not check or done.returncode == 0, done.stdout + done.stderr
+        return done
+
+    def run(self, name, file, **more):
+        return self.cli("run", f"kubernetes/{name}", "--attach", str(file), "--plain", **more)
+
+    def addresses(self, label="app=consul"):
+        items = self.node.get("-n", self.pods.namespace, "pods", "-l", label)["items"]
+        return [one["status"]["podIP"] for one in items if one["status"].get("podIP")]
+
+    def well(self):
+        """Each server answers at its pod's address that one leads, by the right clock; and nothing takes memory."""
+        hogs = self.node.enter(["sh", "-c", "cat /proc/[0-9]*/comm"]).stdout
+        return "memStress" not in hogs and self.node.call_inside(lambda: all(map(in_time, self.addresses())))
+
+    def left(self):
+        kinds = "podchaos,networkchaos,stresschaos,timechaos"
+        return self.node.get("-n", self.pods.namespace, kinds)["items"]
+
+    def settled(self):
+        """Returns when every server votes: one that was away does so some seconds after it is back."""
+        peers = ("exec", "consul-server-0", "--", "/bin/consul", "operator", "raft", "list-peers")
+
+        def voters():
+            said = self.node.kubectl("-n", self.pods.namespace, *peers, check=False)
+            return "leader" in said and said.count("true") == len(consul.SERVERS)
+
+        wait("a leader and three voters", voters, 90, 0.5)
+
+
+def in_time(address):
+    try:
+        with urllib.request.urlopen(f"http://{address}:8500/v1/status/leader", timeout=2) as answer:
+            said = parsedate_to_datetime(answer.headers["date"]).timestamp()
+            return len(answer.read()) > 2 and abs(said - time.time()) < 5
+    except OSError:
+        return False
+
+
+def verdict(told):
+    return re.search(r"\b(PASS|FAIL|INVALID)\b", told)[0]
+
+
+def proven(done):
+    told = done.stdout + done.stderr
+    assert done.returncode == 0, told[-6000:]
+    assert "PASS" in told
+    assert ": proven in force" in told
+    assert ": proven gone" in told
+    return told
