@@ -29,6 +29,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import concurrent.futures
+import contextlib
 import ctypes
 import http.client
 import http.server
@@ -80,21 +81,47 @@ class Store:
         return path.encode().ljust(_BYTES, b".")
 
 
+class Line:
+    """Grants `places` at a time. A request that finds none free waits, and the first in line gets the next one."""
+
+    def __init__(self, places: int) -> None:
+        self._free, self._lock = places, threading.Lock()
+        self._line: collections.deque[threading.Event] = collections.deque()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                return
+            mine = threading.Event()
+            self._line.append(mine)
+        mine.wait()
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            if self._line:
+                self._line.popleft().set()
+            else:
+                self._free += 1
+
+
 class Database:
     """Serves `at_once` requests, and `of_one_tenant` of them for one tenant, at a time. The others wait in line.
 
-    The tenant is the first part of the path.
+    The tenant is the first part of the path. Without shares, one line is for all.
     """
 
-    def __init__(self, takes_s: float, at_once: int, of_one_tenant: int) -> None:
+    def __init__(self, takes_s: float, at_once: int, of_one_tenant: int | None) -> None:
         self._serve = Store(takes_s)
-        self._places = threading.Semaphore(at_once)
-        self._shares: collections.defaultdict[str, threading.Semaphore] = collections.defaultdict(
-            lambda: threading.Semaphore(of_one_tenant)
-        )
+        self._places = Line(at_once)
+        self._of_one_tenant, self._shares = of_one_tenant, dict[str, Line]()
 
     def __call__(self, path: str) -> bytes:
-        with self._shares[path.split("/")[1]], self._places:
+        if self._of_one_tenant is None:
+            share: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        else:
+            share = self._shares.setdefault(path.split("/")[1], Line(self._of_one_tenant))
+        with share, self._places:
             return self._serve(path)
 
 

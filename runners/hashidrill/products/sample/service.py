@@ -108,8 +108,7 @@ class SampleService(BaseService):
         number = _number(site)
         if site.role == "database":
             database = self.spec.databases[number]
-            at_once = database.at_once
-            return {"takes_s": takes_s, "at_once": at_once, "of_one_tenant": database.of_one_tenant or at_once}
+            return {"takes_s": takes_s, "at_once": database.at_once, "of_one_tenant": database.of_one_tenant}
         if site.role == "cache":
             cache = self.spec.caches[number]
             store = _url(site, f"database-{cache.database}" if cache.database else _STORE)

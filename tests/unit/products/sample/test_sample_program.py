@@ -171,21 +171,50 @@ def served(monkeypatch):
     it.may.set()
 
 
-@pytest.mark.parametrize(("of_one_tenant", "noisy"), [(3, 3), (2, 2)])
-def test_a_database_serves_so_many_at_a_time_and_with_shares_so_many_of_one_tenant(served, of_one_tenant, noisy):
+@pytest.mark.lie
+@pytest.mark.parametrize("of_one_tenant", [None, 2])
+def test_one_line_for_all_makes_everybody_wait_for_the_noisy_tenant_and_shares_do_not(monkeypatch, of_one_tenant):
+    """Shares as large as the database would do the same as small ones: the noisy tenant would wait in its own line."""
+    paths, may = [], threading.Semaphore(0)
+
+    def serve(_, path):
+        paths.append(path)
+        assert may.acquire(timeout=LONG_S)
+        return path.encode()
+
+    monkeypatch.setattr(program.Store, "__call__", serve)
     it = program.Database(0.0, 3, of_one_tenant)
-    threads = [in_thread(lambda n=n: it(f"/noisy/{n}"))[0] for n in range(5)]
-    until(lambda: len(served.paths) == noisy)
-    quiet, _ = in_thread(lambda: it("/quiet/0"))
-    if noisy < 3:
-        until(lambda: "/quiet/0" in served.paths)
-    threading.Event().wait(0.02)
-    assert len(served.paths) == 3, "more than it serves at a time, or less"
-    assert ("/quiet/0" in served.paths) is (noisy < 3)
-    served.may.set()
-    for thread in [*threads, quiet]:
+    threads = []
+    for n in range(9):
+        threads.append(in_thread(lambda n=n: it(f"/noisy/{n}"))[0])
+        waiting = it._places if of_one_tenant is None else it._shares.get("noisy", it._places)
+        until(lambda n=n, waiting=waiting: len(paths) + len(waiting._line) == n + 1)
+    threads.append(in_thread(lambda: it("/quiet/0"))[0])
+    until(lambda: len(paths) + len(it._places._line) + sum(len(one._line) for one in it._shares.values()) == 10)
+    assert len(paths) == 3
+    assert ("/quiet/0" in paths) is (of_one_tenant is not None)
+    may.release(10)
+    for thread in threads:
         thread.join()
-    assert len(served.paths) == 6
+    assert len(paths) == 10
+    assert (paths.index("/quiet/0") >= 7) is (of_one_tenant is None), paths
+
+
+@pytest.mark.lie
+def test_who_comes_late_does_not_get_a_place_before_the_first_in_line():
+    """A semaphore of Python's gives a free place to whoever asks next, however many wait: no tenant would be hurt."""
+    line, served = program.Line(1), []
+    line.__enter__()
+    first, _ = in_thread(lambda: served.append("first") if line.__enter__() is None else None)
+    until(lambda: len(line._line) == 1)
+    line.__exit__()
+    late, _ = in_thread(lambda: served.append("late") if line.__enter__() is None else None)
+    first.join()
+    until(lambda: len(line._line) == 1)
+    assert served == ["first"]
+    line.__exit__()
+    late.join()
+    assert served == ["first", "late"]
 
 
 def test_a_cache_in_memory_asks_once_and_is_empty_after_a_restart(stored):

@@ -50,7 +50,7 @@ def test_each_is_told_where_the_store_is_and_what_the_yaml_says_of_it():
     assert goes_round["data"] == "/run/cache-2"
     assert plan("pool-1", "pool").config["at_least"] == 4
     database, with_shares = plan("database-1", "database").config, plan("database-2", "database").config
-    assert (database["at_once"], database["of_one_tenant"]) == (4, 4)
+    assert (database["at_once"], database["of_one_tenant"]) == (4, None)
     assert (with_shares["at_once"], with_shares["of_one_tenant"]) == (6, 2)
     in_memory = plan("cache-3", "cache").config
     assert (in_memory["program"], in_memory["store"]) == ("memory", "http://10.73.0.13:8080")
