@@ -16,7 +16,7 @@ from hashidrill.core.judging.linearizability import Answer, Op, check
 from hashidrill.products.sample.store import TICK_S, Node, State
 
 NAMES = ["replica-1", "replica-2", "replica-3"]
-_ANSWER_S = 3.0
+_ANSWER_S = 1.0
 TTL_S = 2.0
 
 
@@ -261,7 +261,7 @@ class World:
 class Registers:
     """Clients that read, write and compare-and-set a few keys, as `consul.kv.cas` does."""
 
-    def __init__(self, world, *, per_s=40, keys=3, clients=5):
+    def __init__(self, world, *, per_s=40, keys=8, clients=9):
         self.world, self.ops, self.on = world, {}, True
         self._seen, self._n, self._keys, self._clients, self._gap_s = {}, 0, keys, clients, 1 / per_s
         self._one()
@@ -346,12 +346,12 @@ class Writes:
 
 
 class Locks:
-    """Contenders for one lock, as those of `consul.lock`; each remembers when it may believe to hold it."""
+    """Contenders for locks, two for each, as those of `consul.lock`; each remembers when it may believe to hold it."""
 
-    def __init__(self, world, *, contenders=3):
+    def __init__(self, world, *, contenders=6):
         self.world, self.on = world, True
         self.beliefs = []
-        """(from, until, contender) of each time that a contender had every right to believe that it holds the lock."""
+        """(from, until, lock, session) of each time that a contender had every right to believe that it holds it."""
         for number in range(contenders):
             self._begin(number)
 
@@ -360,7 +360,16 @@ class Locks:
             return
         world, server = self.world, self.world.names[number % len(self.world.names)]
         session, sent = f"s{number}-{world.dice.random()}", world.now_s
-        me = {"number": number, "server": server, "session": session, "lease": 0.0, "claimed": None, "over": False}
+        lock = f"lock-{number // 2}"
+        me = {
+            "number": number,
+            "lock": lock,
+            "server": server,
+            "session": session,
+            "lease": 0.0,
+            "claimed": None,
+            "over": False,
+        }
 
         def made(result):
             if result is True:
@@ -398,19 +407,19 @@ class Locks:
                 world.later(0.3, lambda: self._claim(me))
 
         if not me["over"] and self.on:
-            command = ["set", "lock", "", None, me["session"], ""]
+            command = ["set", me["lock"], "", None, me["session"], ""]
             world.ask(me["server"], lambda node, answer: node.propose(command, answer), done)
 
     def _believe(self, me, since, until):
         me["lease"] = max(me["lease"], until)
         if me["claimed"] is not None and since < until:
-            self.beliefs.append((since, until, me["session"]))
+            self.beliefs.append((since, until, me["lock"], me["session"]))
 
     def twice(self):
         return [
             (one, two)
             for one, two in itertools.combinations(sorted(self.beliefs), 2)
-            if two[0] < one[1] and one[2] != two[2]
+            if two[0] < one[1] and one[2] == two[2] and one[3] != two[3]
         ]
 
 

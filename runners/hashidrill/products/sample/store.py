@@ -134,6 +134,7 @@ class Node:
         self._chunks: dict[str, Any] = {}
         self._deadlines: dict[str, float] = {}
         self._fresh = False
+        self._shift = 0
         self._behind: Entries = []
         self._behind_ticks = 0
 
@@ -174,7 +175,7 @@ class Node:
             term, command = self._log[self.applied - self._base - 1]
             if command[0] == "session" and self.role == "leader":
                 self._deadlines[command[1]] = self._now() + command[2]
-            result = self.state.apply(self.applied, command)
+            result = self.state.apply(self.applied + self._shift, command)
             waits = self._waiting.pop(self.applied, None)
             if waits is not None:
                 waits[1](result if waits[0] == term else None)
@@ -422,7 +423,7 @@ class Node:
         part = {"k": "install", "si": snapshot["index"], "st": snapshot["term"], "n": going["n"], "of": of, "d": data}
         self._send(other, part)
 
-    def receive(self, message: Fields) -> None:  # noqa: C901 - one branch for each kind of message
+    def receive(self, message: Fields) -> None:  # noqa: C901, PLR0912 - one branch for each kind of message
         """Raises OSError if the disk refuses: the message counts as lost."""
         kind, term, sender = message["k"], message["t"], message["f"]
         if kind == "pre":
@@ -430,6 +431,8 @@ class Node:
             return
         if term > self.term:
             self._follow(term)
+            if kind == "pred":  # refused for its old term: it asks again soon
+                self._silent = int(self._patience)
         if kind == "pred":  # also of a server in an earlier term
             if self.role == "follower" and not self.leader and message["ok"] and message["for"] == self.term + 1:
                 self._votes.add(sender)
@@ -515,11 +518,10 @@ class Node:
         self._snapshot, self.state, self.commit, self.applied = snapshot, State(text), index, index
         self.installs += 1
         self._fresh = True
-        if self._bug == "index-after-install":  # a rebuilt table: every key as if it were written just now
-            for entry in self.state.kv.values():
-                entry[1] = index
+        self._shift = int(self._bug == "index-after-install")  # it counts the snapshot as one more entry
         if self._bug == "sessions-from-snapshot":
-            self._deadlines = {session: made_s + ttl_s for session, (ttl_s, made_s) in self.state.sessions.items()}
+            holders = {entry[3] for entry in self.state.kv.values() if entry[3] in self.state.sessions}
+            self._deadlines = {each: sum(self.state.sessions[each]) for each in holders}
         for waits in [self._waiting.pop(each) for each in list(self._waiting) if each <= index]:
             waits[1](None)
 
