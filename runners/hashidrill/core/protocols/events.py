@@ -210,6 +210,19 @@ class Level(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Moment(Event):
+    """The moment that a step waited for (`when:`) came, or did not."""
+
+    names: ClassVar[tuple[str, ...]] = ("moment",)
+    event: str = "moment"
+    step: Any = None
+    when: Any = None
+    came: bool = False
+    waited_ns: int = 0
+    evidence: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Profiled(Event):
     """A Go profile of a server was taken, or could not be. `why`: a broken promise, or the steady state."""
 
@@ -343,6 +356,7 @@ KINDS: tuple[type[Event], ...] = (
     Guardrail,
     Steady,
     Level,
+    Moment,
     Profiled,
     Note,
     End,
