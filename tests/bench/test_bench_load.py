@@ -2,7 +2,8 @@
 
     pytest -m bench tests/bench/test_bench_load.py
 
-Figures are printed; only sanity is asserted, because a busy machine is not a defect of ours.
+Figures are printed. Asserted is what a busy machine does not excuse: every operation is recorded, the p99 under a stall
+is within 1 % of the truth, and k6 and vegeta, in turns with ours, take more CPU.
 """
 
 import asyncio
