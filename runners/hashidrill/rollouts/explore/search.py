@@ -31,7 +31,7 @@ SHRINKS_WITHIN = 80
 BASELINES = 2
 """Trials without any fault, which must all hold."""
 LAST_STATES = 2
-BEAT_S, BEATS_S = 1.0, (0.5, 4.0)
+BEAT_S, BEATS_S = 1.0, (1.0, 4.0)
 """The length of a beat before any leader was lost, and its bounds, in seconds."""
 NEVER_CAME = "the moment never came"
 """Part of the reason for an INVALID trial (hashidrill.core.engine.moments)."""
