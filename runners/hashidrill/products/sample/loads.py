@@ -180,6 +180,7 @@ class Checks(_SampleLoad):
 
         checks: Annotated[int, Field(ge=1, le=100_000, description="How many checks each checker makes")] = 800
         rate: Rate = Field(default=Rate(2), gt=0, le=10)
+        """Calls to each checker, like `2/s`, whatever comes back."""
         via: Via = "sample:checkers"
         timeout: Timeout = Duration("10s")
 
