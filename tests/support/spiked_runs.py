@@ -1,6 +1,5 @@
 """Recorded runs whose load was raised for a while."""
 
-from dataclasses import replace
 from typing import ClassVar
 
 from hashidrill.testing.recordings import RecordingBuilder
@@ -19,7 +18,7 @@ class Spiked(RecordingBuilder):
     def status(self, status, error, picked, reason=""):
         """Operations for which `picked(seconds)` is true ended so."""
         self._operations = [
-            replace(op, status=status, error=error, reason=reason) if picked(op.intended_ns / 1e9) else op
+            op._replace(status=status, error=error, reason=reason) if picked(op.intended_ns / 1e9) else op
             for op in self._operations
         ]
         return self

@@ -29,7 +29,9 @@ def judge_and_report(
         lookup = Lookup(recording.path, near_to, recorded=recorded_hypotheses)
         missing = sorted({each.hypothesis for each in verdict.judgements if lookup.is_missing(each.hypothesis)})
         if missing and (recording.path / VERDICT_NAME).exists():
-            return with_note(verdict, f"nothing was written: without {', '.join(missing)} the earlier verdict stays"), None
+            return with_note(
+                verdict, f"nothing was written: without {', '.join(missing)} the earlier verdict stays"
+            ), None
         return _reported(recording, stored(recording, verdict))
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-from dataclasses import replace
 from typing import ClassVar
 
 import anyio
@@ -81,6 +80,6 @@ class Liar(KvWrite):
             emit(op)
             if op.key in lied_about and op.outcome == "ok":
                 began_ns = op.end_ns + 1
-                emit(replace(op, intended_ns=began_ns, start_ns=began_ns, end_ns=began_ns + 1, value=f"{op.value}-no"))
+                emit(op._replace(intended_ns=began_ns, start_ns=began_ns, end_ns=began_ns + 1, value=f"{op.value}-no"))
 
         await super().run(claim)

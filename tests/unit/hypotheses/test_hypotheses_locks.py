@@ -120,9 +120,7 @@ class TestNoTwoLockHolders:
 
     def test_what_was_shed_is_counted(self, locks):
         locks.act("renew", "A", 7, outcome="fail", reason="refused")
-        locks.builder._operations[-1] = type(locks.builder._operations[-1])(
-            **{**vars(locks.builder._operations[-1]), "status": 429}
-        )
+        locks.builder._operations[-1] = locks.builder._operations[-1]._replace(status=429)
         assert locks.check().figures["shed"] == 1
 
     def test_no_rival_is_invalid(self, tmp_path):

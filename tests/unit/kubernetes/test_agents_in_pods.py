@@ -101,6 +101,7 @@ def test_servers_are_found_by_the_labels_of_the_official_chart_and_asked_at_thei
         "address": "10.73.0.13",
         "ready": True,
         "phase": "ready",
+        "keeper": "",
     }
     assert troubles(found.target, found.estate) == []
     assert TOKEN in found.target.logins["consul"].token.reveal()

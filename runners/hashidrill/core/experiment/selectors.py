@@ -124,7 +124,9 @@ def parse_selector(text: str) -> Selector:
     known = registry.services()
     named = service in {"host", CLIENT_PREFIX[:-1]} and re.fullmatch(r"[^\s:]+", who)
     if not (named or (service in known and who in known[service].roles)) or (slash and agent not in known):
-        raise UnknownNameError(f"{shown(text)} is not a selector: {near(text, forms())}")
+        of_roles = [f"{name}:{text}" for name in sorted(known) if text in known[name].roles]
+        hint = f"did you mean {' or '.join(of_roles)}?" if of_roles else near(text, forms())
+        raise UnknownNameError(f"{shown(text)} is not a selector: {hint}")
     return Selector(service, who, agent)
 
 

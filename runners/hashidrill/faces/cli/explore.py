@@ -62,9 +62,10 @@ def explore(
     install: Install = False,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
-    """Search the faults, their order and moments that break a promise of an experiment.
+    """Search for faults that break a promise of an experiment.
 
-    Plays short trials, first each fault alone, then pairs, guided by the states that trials reach. What breaks an
+    Chooses their order and moments too. Plays short trials, first each fault alone, then pairs, guided by the states
+    that trials reach. What breaks an
     expectation of a valid trial is repeated, shrunk to the fewest and weakest faults, and written as an experiment.
 
     Exit codes: 0 nothing found, 1 found, 2 bad usage, or a promise breaks without faults, 3 trials without faults are

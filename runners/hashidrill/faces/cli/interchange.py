@@ -42,7 +42,7 @@ def export(
     ] = "",
     as_json: Json = False,
 ) -> None:
-    """Print an experiment for Chaos Mesh, Chaos Toolkit or Litmus, or a recording's profiles for speedscope.
+    """Print an experiment for another tool, or a recording's profiles for speedscope.
 
     For Chaos Mesh a Workflow, for Litmus a ChaosEngine, for pods of the official charts. Standard error names what the
     export loses: always the proofs and the verdict.

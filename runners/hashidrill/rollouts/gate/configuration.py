@@ -249,12 +249,14 @@ SECTIONS = {
 }
 """Where the configuration of which agents stands in the product's part of `datacenter:`."""
 _DEFAULTS: dict[str, dict[str, Any]] = {
-    "consul": {"telemetry": {"disable_hostname": False}},
+    "consul": {"enable_debug": False, "telemetry": {"disable_hostname": False}},
     "nomad": {
+        "enable_debug": False,
         "telemetry": {"disable_hostname": False},
         "server": {"heartbeat_grace": "10s", "min_heartbeat_ttl": "10s", "failover_heartbeat_ttl": "5m"},
     },
     "vault": {
+        "listener": {"tcp": {"profiling": {"unauthenticated_pprof_access": False}}},
         "telemetry": {"disable_hostname": False},
         "storage": {
             "raft": {

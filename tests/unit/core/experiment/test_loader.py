@@ -154,7 +154,7 @@ def test_all_mistakes_of_a_file_are_in_one_message_in_the_order_of_the_file():
 
 
 def test_ten_mistakes_are_shown_and_the_rest_is_counted():
-    message = refused(("datacenter:", "".join(f"wrong{n}: 1\n" for n in range(25)) + "datacenter:"))
+    message = refused(("metadata:\n", "metadata:\n" + "".join(f"  wrong{n}: 1\n" for n in range(25))))
     assert message.count("unknown key") == 10
     assert message.endswith("x.yaml: ... and 15 more")
     assert len(message.splitlines()) <= 40

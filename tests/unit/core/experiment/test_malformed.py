@@ -96,7 +96,7 @@ EXPECTED = {
     "missing-length": "16:5: method[0]: for is missing: a duration, like 500ms",
     "missing-with": "16:5: method[0].with: delay is missing: a duration, like 500ms",
     # hosts, loads and faults that are not there, or in each other's way
-    "selector-without-role": "16:31: method[0].on: 'leader' is not a selector: did you mean nomad:leader or consul:",
+    "selector-without-role": "16:31: method[0].on: 'leader' is not a selector: did you mean consul:leader or",
     "clients-of-none": "16:31: method[0].on: consul:clients never matches: the datacenter has no client agents",
     "followers-of-one": "16:31: method[0].on: consul:followers never matches: a single server has no followers",
     "unknown-host": "16:31: method[0].on: there is no host 'consul-4': did you mean consul-3",

@@ -213,7 +213,7 @@ def test_a_figure_that_no_probe_can_measure_is_a_look_that_failed(tmp_path, figu
 @pytest.mark.parametrize("late_ns", [2**63 - 1, -(2**63), 2**62])
 def test_an_operation_at_no_time_of_a_run_is_no_verdict(tmp_path, late_ns):
     run = RecordingBuilder(tmp_path / "run").fault("noop", at=10, until=30).load("kv-writes").final_reads("kv-writes")
-    run._operations.append(replace(run._operations[-1], intended_ns=late_ns))
+    run._operations.append(run._operations[-1]._replace(intended_ns=late_ns))
     verdict = judge(run.build(), near_to=tmp_path)
     assert verdict.verdict is Verdict.INVALID
     assert "operations are not readable: " in str(verdict.invalid)

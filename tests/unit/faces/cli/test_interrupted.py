@@ -1,5 +1,6 @@
 """Ctrl-C says what it did, whatever it ended: what is undone, what is kept, and how to go on. One table for all."""
 
+import contextlib
 import re
 
 import pytest
@@ -62,6 +63,11 @@ INTERRUPTED = {
         BISECT,
         {"bisect.run_experiment": stopped, "bisect.binaries.ensure": lambda *_, **__: None},
         OF_RUNS + r"0 runs in \S+; again: hashidrill bisect --resume \S+",
+    ),
+    "explore": (
+        ("raft/killed-leader",),
+        {"explore.LabTrials": lambda *_: contextlib.nullcontext(), "explore.Search.search": stopped},
+        r"kept: 0 trials in \S+; again: hashidrill explore --resume \S+",
     ),
     "retry": (
         ("--no-upstream", "--", "true"),
