@@ -42,7 +42,7 @@ def export(
     ] = "",
     as_json: Json = False,
 ) -> None:
-    """Print an experiment for another tool, or a recording's profiles for speedscope.
+    """Print an experiment, or a recording's profiles, for another tool.
 
     For Chaos Mesh a Workflow, for Litmus a ChaosEngine, for pods of the official charts. Standard error names what the
     export loses: always the proofs and the verdict.
