@@ -30,15 +30,28 @@ def node(kubernetes_node, binary, tell):
 
 
 def led(node):
-    """Returns once one server leads, and all of them vote."""
+    """Returns once all pods are ready, one server leads, and all of them vote.
+
+    The status of the set may still be that of before a pod was killed.
+    """
     peers = ["-n", NAMESPACE, "exec", "consul-server-0", "--", "/bin/consul", "operator", "raft", "list-peers"]
+    ready = [
+        "-n",
+        NAMESPACE,
+        "wait",
+        "--for=condition=Ready",
+        "--timeout=0s",
+        *(f"pod/{each}" for each in consul.SERVERS),
+    ]
 
     def told():
+        if node.kubectl(*ready, check=False).count("condition met") < len(consul.SERVERS):
+            return False
         said = node.kubectl(*peers, check=False)
         return "leader" in said and said.count("true") == len(consul.SERVERS)
 
     consul.wait_ready(node, NAMESPACE)
-    wait("a leader and three voters", told, 90, 0.5)
+    wait("three pods, a leader and three voters", told, 90, 0.5)
 
 
 @pytest.fixture
