@@ -19,7 +19,6 @@ from typing import Any
 
 from hashidrill.core.errors import ExperimentError, UnknownNameError
 from hashidrill.core.experiment.documents import UNPRINTABLE, Document, line_and_column, wrapped
-from hashidrill.core.experiment.load_levels import with_recorded
 from hashidrill.core.experiment.openslo import with_slos
 from hashidrill.core.util.folders import both, located, named, near_files, nearest, shipped
 
@@ -190,6 +189,8 @@ def read_experiment(path: Path) -> Document:
         read.append(at.resolve())
         document = document.over(base, without=NOT_FROM_BASES)
         written, here = _extended(base), at
+    from hashidrill.core.experiment.load_levels import with_recorded  # noqa: PLC0415 - a list reads no experiment
+
     return with_recorded(with_slos(document.without("extends"), read_text), read_text)
 
 

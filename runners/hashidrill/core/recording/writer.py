@@ -4,6 +4,8 @@ The engine sees a failed write at once, as `failure`, and again when it closes t
 its end must never look like that of a run that ended early and well.
 """
 
+from __future__ import annotations  # sqlite3 is loaded on first use
+
 import contextlib
 import json
 import os

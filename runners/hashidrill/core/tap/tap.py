@@ -9,6 +9,8 @@ their SYNs (hashidrill.core.tap.tap). Every RST is real too: SO_LINGER 0, then c
 
 """
 
+from __future__ import annotations  # ssl is loaded on first use
+
 import asyncio
 import contextlib
 import ctypes

@@ -1,5 +1,7 @@
 """TLS contexts from the files and names that the command lines of HashiCorp's products take."""
 
+from __future__ import annotations  # ssl is loaded on first use
+
 import ssl
 from dataclasses import dataclass
 
