@@ -16,6 +16,7 @@ from hashidrill.core.errors import HashidrillError, UsageError
 from hashidrill.core.experiment.model import Experiment, services_of
 from hashidrill.core.experiment.selectors import parse_selector
 from hashidrill.core.protocols import registry
+from hashidrill.core.util import safe_json
 
 LENGTHS = (1, 2, 4, 8)
 LATEST = 6
@@ -71,7 +72,7 @@ class Move:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        parameters: dict[str, Any] = json.loads(self.params)
+        parameters: dict[str, Any] = safe_json.parse(self.params)
         return parameters
 
     def __str__(self) -> str:

@@ -19,6 +19,8 @@ from hashidrill.testing.recordings import RecordingBuilder
 
 DEEP = ["[" * 60_000, '{"a":' * 12_000, "[" * 60_000 + "]" * 60_000]
 OURS = {
+    "products/sample/store.py",
+    "products/sample/store_program.py",
     "clients/audit/report.py",
     "clients/audit/tree.py",
     "clients/retry/timed_taps.py",
