@@ -124,12 +124,11 @@ class Store:
         return Seen(
             what,
             f"{self.bug}" if broken else "",
-            "no_acknowledged_write_lost" if broken else "",
-            tuple(dict.fromkeys(states)),
-            tuple(sorted(effects)),
-            "",
-            took,
-            1.0 if ELECTED in {each.removeprefix(LATER) for each in effects} else 0.0,
+            ("no_acknowledged_write_lost",) if broken else (),
+            states=tuple(dict.fromkeys(states)),
+            effects=tuple(sorted(effects)),
+            took_s=took,
+            gap_s=1.0 if ELECTED in {each.removeprefix(LATER) for each in effects} else 0.0,
         )
 
     @staticmethod

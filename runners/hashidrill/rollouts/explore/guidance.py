@@ -38,8 +38,10 @@ class Seen:
 
     outcome: Outcome
     text: str = ""
-    promise: str = ""
-    """The expectation that broke."""
+    promises: Sequence[str] = ()
+    """The expectations that broke."""
+    unjudged: Sequence[str] = ()
+    """Those of which a valid trial says nothing."""
     states: Sequence[str] = ()
     effects: Sequence[str] = ()
     recording: str = ""

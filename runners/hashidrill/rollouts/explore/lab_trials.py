@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from io import StringIO
 from pathlib import Path
 from typing import Any, Self
 
@@ -202,12 +203,14 @@ class LabTrials:
 
 def seen_in(recording: Recording, near_to: Path) -> dict[str, Any]:
     """The fields of `Seen` that a recording shows."""
-    outcome, promise, text = verdict_of(judge(recording, near_to=near_to))
+    verdict = judge(recording, near_to=near_to)
+    outcome, text = outcome_of(verdict)
     trace = trace_of(recording) if outcome is not Outcome.INVALID else None
     return {
         "outcome": outcome,
         "text": text,
-        "promise": promise,
+        "promises": _titles(verdict, Finding.BROKEN) if outcome is Outcome.BROKEN else (),
+        "unjudged": _titles(verdict, Finding.INVALID),
         "states": tuple(trace.states) if trace else (),
         "effects": tuple(trace.effects) if trace else (),
         "recording": str(recording.path),
@@ -215,23 +218,27 @@ def seen_in(recording: Recording, near_to: Path) -> dict[str, Any]:
     }
 
 
-def verdict_of(verdict: RunVerdict) -> tuple[Outcome, str, str]:
-    """Outcome, the broken promise and the reason. A promise that breaks as its known issue says is no finding.
+def _titles(verdict: RunVerdict, finding: Finding) -> tuple[str, ...]:
+    return tuple(each.title for each in verdict.judgements if each.finding is finding)
+
+
+def outcome_of(verdict: RunVerdict) -> tuple[Outcome, str]:
+    """Outcome and the reason. A promise that breaks as its known issue says is no finding.
 
     A promise that the run says nothing about, like one about elections in a run without any, does not make it INVALID,
     unless it says nothing about all of them.
     """
     if verdict.invalid:
-        return Outcome.INVALID, "", verdict.invalid[0][:_TEXT]
+        return Outcome.INVALID, verdict.invalid[0][:_TEXT]
     for each in verdict.judgements:
         if each.finding is Finding.BROKEN:
-            return Outcome.BROKEN, each.title, each.text.strip().partition("\n")[0][:_TEXT]
+            return Outcome.BROKEN, each.text.strip().partition("\n")[0][:_TEXT]
     unjudged = [each for each in verdict.judgements if each.finding is Finding.INVALID]
     if len(unjudged) == len(verdict.judgements):
         why = f"{unjudged[0].title}: {unjudged[0].text.strip()}" if unjudged else "nothing was judged"
-        return Outcome.INVALID, "", why.partition("\n")[0][:_TEXT]
-    known = [each.title for each in verdict.judgements if each.finding is Finding.KNOWN]
-    return Outcome.HELD, "", f"{known[0]} broke as known" if known else ""
+        return Outcome.INVALID, why.partition("\n")[0][:_TEXT]
+    known = _titles(verdict, Finding.KNOWN)
+    return Outcome.HELD, f"{known[0]} broke as known" if known else ""
 
 
 @dataclass
@@ -289,8 +296,6 @@ def write_finding(found: Found, trials: Trials, folder: Path, number: int, quest
     order = {"apiVersion": 0, "kind": 1, "metadata": 2}
     yaml = YAML()
     yaml.default_flow_style, yaml.width = None, 120
-    from io import StringIO  # noqa: PLC0415 - one use
-
     text = StringIO()
     yaml.dump(dict(sorted(data.items(), key=lambda item: order.get(item[0], 3))), text)
     write_whole(path, text.getvalue())

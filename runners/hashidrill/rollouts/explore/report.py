@@ -112,6 +112,6 @@ def coverage(explorations: Sequence[tuple[Path, Sequence[Played]]], space: Space
     said.append(f"tried {len(space.arms) - len(never)} of {len(space.arms)} kinds on roles")
     if never:
         said.append(f"never tried: {', '.join(never)}")
-    broken = Counter(each.seen.promise for each in whole.trials if each.seen.outcome is Outcome.BROKEN)
+    broken = Counter(promise for each in whole.trials for promise in each.seen.promises if each.seen.valid)
     said += [f"{promise} broke in {counted(count, 'trial')}" for promise, count in broken.most_common()]
     return said

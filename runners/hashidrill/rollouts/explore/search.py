@@ -177,8 +177,8 @@ class Search:
                 number, new = len(result.trials) + 1, len(result.states)
                 seen = self.play(candidate)
                 self._strategy.learn(candidate, seen, list(result.states)[new:])
-                if seen.outcome is Outcome.BROKEN:
-                    self._look_into(candidate, seen, number)
+                for promise in seen.promises if seen.outcome is Outcome.BROKEN else ():
+                    self._look_into(candidate, promise, number)
         except _EndError as end:
             result.stopped = str(end)
         return result
@@ -192,7 +192,7 @@ class Search:
         while held < BASELINES:
             seen = self.play(())
             if seen.outcome is Outcome.BROKEN:
-                raise BrokenWithoutFaultError(f"without any fault {seen.promise} broke: {seen.text}")
+                raise BrokenWithoutFaultError(f"without any fault {seen.promises[0]} broke: {seen.text}")
             if seen.outcome is Outcome.HELD:
                 held += 1
                 usual |= {*seen.effects}
@@ -226,7 +226,7 @@ class Search:
             self.log.add(played)
             new = self.result.count(played)
             self.say(self._line(played, new))
-        self.keep(played, bool(new) or (played.seen.outcome is Outcome.BROKEN and not self._known(played)))
+        self.keep(played, bool(new) or self._shows_unknown(played))
         return played.seen
 
     def _check_budget(self) -> None:
@@ -251,23 +251,27 @@ class Search:
 
     # findings
 
-    def _known(self, played: Played) -> Found | None:
+    def _known(self, candidate: Candidate, promise: str) -> Found | None:
         """The finding that a trial shows again: the same promise broke, and the finding's faults are among its own."""
         for found in self.result.found:
-            if found.promise == played.seen.promise and _includes(played.candidate, found.candidate):
+            if found.promise == promise and _includes(candidate, found.candidate):
                 return found
         return None
 
-    def _look_into(self, candidate: Candidate, seen: Seen, number: int) -> None:
+    def _shows_unknown(self, played: Played) -> bool:
+        seen = played.seen
+        return seen.outcome is Outcome.BROKEN and any(not self._known(played.candidate, one) for one in seen.promises)
+
+    def _look_into(self, candidate: Candidate, promise: str, number: int) -> None:
         """Confirms, shrinks and tells what broke. Raises _EndError."""
-        known = self._known(Played(candidate, 0.0, seen))
+        known = self._known(candidate, promise)
         if known is not None:
             self.result.again[known.signature] += 1
             return
-        case = _Case(self, seen.promise)
+        case = _Case(self, promise)
         if not case.breaks(candidate, SURE):
             self.say(f"not seen again often enough: {case.tally(candidate)}")
-            self.result.unconfirmed.append((candidate, seen.promise))
+            self.result.unconfirmed.append((candidate, promise))
             return
         smallest = case.smallest(candidate)
         if smallest != candidate and not case.breaks(smallest, SURE):
@@ -275,14 +279,14 @@ class Search:
         while case.tally(smallest).held + case.tally(smallest).broken < REPEATS and case.ask(smallest) is not None:
             pass
         last = case.last[smallest]
-        signature = f"{seen.promise} | {' > '.join(last.states[-LAST_STATES:])}"
+        signature = f"{promise} | {' > '.join(last.states[-LAST_STATES:])}"
         if any(found.signature == signature for found in self.result.found):
             self.result.again[signature] += 1
             return
         tally = case.tally(smallest)
         found = Found(
             smallest,
-            seen.promise,
+            promise,
             signature,
             tally.broken,
             tally.held + tally.broken,
@@ -293,7 +297,7 @@ class Search:
         )
         self.result.found.append(found)
         self.tell(found)
-        self.say(f"found: {'; '.join(map(str, smallest))}: {seen.promise} {tally}")
+        self.say(f"found: {'; '.join(map(str, smallest))}: {promise} {tally}")
 
 
 class _Case:
@@ -311,12 +315,13 @@ class _Case:
     def _run(self, key: str) -> bisect.Trial:
         candidate = self._candidates[key]
         seen = self._search.play(candidate)
-        if seen.outcome is Outcome.BROKEN and seen.promise == self._promise:
+        if seen.outcome is Outcome.BROKEN and self._promise in seen.promises:
             self.last[candidate] = seen
             return bisect.Trial(Outcome.BROKEN, seen.text)
         if NEVER_CAME in seen.text:  # it will not come the next time either
             return bisect.Trial(Outcome.REFUSED, seen.text)
-        return bisect.Trial(Outcome.HELD if seen.valid else Outcome.INVALID, seen.text)
+        judged = seen.valid and self._promise not in seen.unjudged
+        return bisect.Trial(Outcome.HELD if judged else Outcome.INVALID, seen.text)
 
     def _key(self, candidate: Candidate) -> str:
         key = repr(candidate)

@@ -82,7 +82,7 @@ def test_a_broken_expectation_of_a_valid_run_is_a_broken_promise(how, outcome, t
     seen = seen_in(recorded(tmp_path / "run", **how), Path(EXPERIMENT))
 
     assert seen["outcome"] is outcome, seen["text"]
-    assert bool(seen["promise"]) is (outcome is Outcome.BROKEN)
+    assert bool(seen["promises"]) is (outcome is Outcome.BROKEN)
 
 
 def test_a_promise_that_a_run_says_nothing_about_does_not_make_it_invalid(tmp_path):
@@ -98,6 +98,7 @@ def test_a_promise_that_a_run_says_nothing_about_does_not_make_it_invalid(tmp_pa
     assert alone["outcome"] is Outcome.INVALID
     assert "no fault removed the leader" in alone["text"]
     assert both["outcome"] is Outcome.HELD
+    assert [each.partition("(")[0] for each in both["unjudged"]] == ["leader_elected"]
 
 
 @pytest.mark.lie
@@ -106,7 +107,7 @@ def test_a_run_that_is_invalid_breaks_no_promise(how, tmp_path):
     """A slow run whose fault was not proven, or that did not end as planned."""
     seen = seen_in(recorded(tmp_path / "run", slow=True, **how), Path(EXPERIMENT))
 
-    assert (seen["outcome"], seen["promise"], seen["states"]) == (Outcome.INVALID, "", ())
+    assert (seen["outcome"], seen["promises"], seen["states"]) == (Outcome.INVALID, (), ())
 
 
 def test_a_trace_has_elections_lags_and_errors(tmp_path):

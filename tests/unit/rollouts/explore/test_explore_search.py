@@ -2,6 +2,7 @@
 
 import dataclasses
 import statistics
+from collections import Counter
 
 import pytest
 
@@ -112,7 +113,7 @@ def test_trials_that_are_invalid_are_never_findings(tmp_path):
 
     def run(candidate, beat_s):
         outcome = Outcome.INVALID if candidate else Outcome.HELD
-        return Seen(outcome, "the machine was busy", "no_acknowledged_write_lost", took_s={"method": 1.0})
+        return Seen(outcome, "the machine was busy", ("no_acknowledged_write_lost",), took_s={"method": 1.0})
 
     made = search(tmp_path / "log", run)
 
@@ -125,7 +126,7 @@ def test_what_broke_once_by_chance_is_no_finding(tmp_path):
     def run(candidate, beat_s):
         run.played += 1
         broken = run.played == BASELINES + 5
-        return Seen(Outcome.BROKEN if broken else Outcome.HELD, "", "p" if broken else "", took_s={"method": 1.0})
+        return Seen(Outcome.BROKEN if broken else Outcome.HELD, "", ("p",) if broken else (), took_s={"method": 1.0})
 
     run.played = 0
     made = search(tmp_path / "log", run)
@@ -134,12 +135,42 @@ def test_what_broke_once_by_chance_is_no_finding(tmp_path):
     assert [promise for _, promise in made.result.unconfirmed] == ["p"]
 
 
+@pytest.mark.lie
+def test_a_promise_that_breaks_beside_another_one_is_found_too(tmp_path):
+    """An earlier one of the same trials, which is found first, hid it: its repeats counted as held."""
+
+    def run(candidate, beat_s):
+        broken = ("p", "q") if candidate else ()
+        return Seen(Outcome.BROKEN if broken else Outcome.HELD, "", broken, took_s={"method": 1.0})
+
+    made = search(tmp_path / "log", run, most_trials=200)
+
+    assert {found.promise for found in made.result.found} == {"p", "q"}
+    assert {found.broke / found.of for found in made.result.found} == {1.0}
+
+
+@pytest.mark.lie
+def test_a_repeat_that_says_nothing_about_the_promise_did_not_hold(tmp_path):
+    """Every second trial with a fault is about another promise alone: all others break it."""
+    played = Counter()
+
+    def run(candidate, beat_s):
+        played[bool(candidate)] += 1
+        if not candidate or played[True] % 2 == 0:
+            return Seen(Outcome.HELD, unjudged=("p",) if candidate else (), took_s={"method": 1.0})
+        return Seen(Outcome.BROKEN, "", ("p",), took_s={"method": 1.0})
+
+    [found, *_] = search(tmp_path / "log", run, most_trials=200).result.found
+
+    assert found.broke == found.of
+
+
 @pytest.mark.parametrize(
     ("outcome", "words"), [(Outcome.BROKEN, "without any fault p broke"), (Outcome.INVALID, "are not valid")]
 )
 def test_promises_that_do_not_hold_without_faults_end_the_search(outcome, words, tmp_path):
     with pytest.raises(BrokenWithoutFaultError, match=words):
-        search(tmp_path / "log", lambda *_: Seen(outcome, "text", "p", took_s={"method": 1.0}))
+        search(tmp_path / "log", lambda *_: Seen(outcome, "text", ("p",), took_s={"method": 1.0}))
 
 
 def test_a_search_that_was_killed_anywhere_goes_on_as_if_it_had_not_been(tmp_path):
