@@ -71,7 +71,7 @@ class Quantity(float):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"type": "string", "pattern": f"^{_ungrouped(cls._pattern)}$", "examples": list(cls._examples)}
+        return {"type": "string", "pattern": f"^{ungrouped(cls._pattern)}$", "examples": list(cls._examples)}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self)!r})"
@@ -87,7 +87,24 @@ def counted(number: int, noun: str, nouns: str = "") -> str:
     return f"{number} {noun if number == 1 else nouns or noun + 's'}"
 
 
-def _ungrouped(pattern: str) -> str:
+def text_schema(kind: Any, what: str) -> CoreSchema:
+    """The schema of a type that is read from text by `kind.parse`, and printed by str(); `what` says how it is written.
+
+    Raises ValueError, also for what is no text, since pydantic locates that alone.
+    """
+
+    def from_yaml(value: Any) -> Any:
+        if isinstance(value, kind):
+            return value
+        if not isinstance(value, str):
+            raise ValueError(f"{shown(value)} is not {what}")  # noqa: TRY004 - see above
+        return kind.parse(value)
+
+    return core_schema.no_info_plain_validator_function(from_yaml, serialization=core_schema.to_string_ser_schema())
+
+
+def ungrouped(pattern: str) -> str:
+    """A pattern without the names of its groups, which JSON Schema does not know."""
     return re.sub(r"\?P<\w+>", "", pattern)
 
 

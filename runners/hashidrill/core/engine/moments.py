@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _EVERY_S = 0.05
 _GAP_S = 0.01
+NEVER_CAME = "the moment never came"
+"""How the reason of such a run begins."""
 _FRESH_S = 1.0
 """An older look at a server says nothing about how far it is behind now."""
 
@@ -60,7 +62,7 @@ async def _come(running: Run, number: int, when: Moment, *, within_s: float) -> 
             evidence = await wait_until(f"`{when}`", seen, within_s=within_s, gap_s=_GAP_S)
         except WaitTimeoutError as error:
             running.journal.write("moment", sync=True, **said, came=False, evidence=str(error))
-            raise MomentError(f"the moment never came: method[{number}] {error}") from None
+            raise MomentError(f"{NEVER_CAME}: method[{number}] {error}") from None
     waited_ns = running.clock.now_ns() - began_ns
     running.journal.write("moment", sync=True, **said, came=True, waited_ns=waited_ns, evidence=evidence)
 

@@ -13,17 +13,27 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic_core import CoreSchema, core_schema
-
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import HasSignals
-from hashidrill.core.units import Bandwidth, Duration, Level, Percent, Quantity, Rate, Size, shown
+from hashidrill.core.units import (
+    Bandwidth,
+    Duration,
+    Level,
+    Percent,
+    Quantity,
+    Rate,
+    Size,
+    shown,
+    text_schema,
+    ungrouped,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
     from pydantic.json_schema import JsonSchemaValue
+    from pydantic_core import CoreSchema
 
     from hashidrill.core.protocols.abc import Load
 
@@ -125,19 +135,15 @@ class Condition:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        def from_yaml(value: Any) -> Condition:
-            if isinstance(value, Condition):
-                return value
-            if not isinstance(value, str):
-                raise ValueError(f"{shown(value)} is not a condition; write it like {_EXAMPLE!r}")  # noqa: TRY004 - pydantic locates ValueError alone
-            return cls.parse(value)
-
-        return core_schema.no_info_plain_validator_function(from_yaml, serialization=core_schema.to_string_ser_schema())
+        return text_schema(cls, f"a condition; write it like {_EXAMPLE!r}")
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        pattern = re.sub(r"\?P<\w+>", "", _PATTERN.pattern)
-        return {"type": "string", "pattern": f"^{pattern}$", "examples": [_EXAMPLE, "kv-writes.errors < 0.1%"]}
+        return {
+            "type": "string",
+            "pattern": f"^{ungrouped(_PATTERN.pattern)}$",
+            "examples": [_EXAMPLE, "kv-writes.errors < 0.1%"],
+        }
 
 
 @dataclass(frozen=True)

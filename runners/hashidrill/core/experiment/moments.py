@@ -6,14 +6,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pydantic_core import CoreSchema, core_schema
-
 from hashidrill.core.protocols.service import BEHIND, LEADER_ELECTED, SNAPSHOT_BEGINS, SNAPSHOT_INSTALLED
-from hashidrill.core.units import shown
+from hashidrill.core.units import shown, text_schema, ungrouped
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
     from pydantic.json_schema import JsonSchemaValue
+    from pydantic_core import CoreSchema
 
 PROVEN, GONE, ERRORS = "proven", "gone", "errors"
 _NAME = r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*"
@@ -73,16 +72,8 @@ class Moment:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        def from_yaml(value: Any) -> Moment:
-            if isinstance(value, Moment):
-                return value
-            if not isinstance(value, str):
-                raise ValueError(f"{shown(value)} is not a moment; write one of: {', '.join(FORMS)}")  # noqa: TRY004 - pydantic locates ValueError alone
-            return cls.parse(value)
-
-        return core_schema.no_info_plain_validator_function(from_yaml, serialization=core_schema.to_string_ser_schema())
+        return text_schema(cls, f"a moment; write one of: {', '.join(FORMS)}")
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        pattern = re.sub(r"\?P<\w+>", "", _PATTERN.pattern)
-        return {"type": "string", "pattern": f"^({pattern})$", "examples": list(FORMS[:4])}
+        return {"type": "string", "pattern": f"^({ungrouped(_PATTERN.pattern)})$", "examples": list(FORMS[:4])}

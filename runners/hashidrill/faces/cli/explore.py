@@ -20,7 +20,7 @@ from hashidrill.lab.runs.launch import RUNS_DIR
 from hashidrill.reports.live import display as live
 from hashidrill.rollouts.explore import report
 from hashidrill.rollouts.explore.lab_trials import LOG, Kept, LabTrials, Trials, write_finding
-from hashidrill.rollouts.explore.search import BrokenWithoutFaultError, Found, Result, Search, TrialLog
+from hashidrill.rollouts.explore.search import BaselineError, BrokenWithoutFaultError, Found, Result, Search, TrialLog
 from hashidrill.rollouts.explore.space import Space
 
 _FOUND, _USAGE, _CANNOT_TELL, _INTERRUPTED = 1, 2, 3, 130
@@ -158,9 +158,9 @@ def _search(
         )
         try:
             result = search.search()
-        except BrokenWithoutFaultError as error:
+        except BaselineError as error:
             speak(str(error))
-            return _USAGE if "broke" in str(error) else _CANNOT_TELL
+            return _USAGE if isinstance(error, BrokenWithoutFaultError) else _CANNOT_TELL
         except KeyboardInterrupt:
             interrupted, result = True, search.result
             speak(cut_off(f"{len(log.trials)} trials in {log.path}", f"hashidrill explore --resume {folder}"))

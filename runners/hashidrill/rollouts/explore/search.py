@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from hashidrill.core.engine.moments import NEVER_CAME
 from hashidrill.core.errors import UsageError
 from hashidrill.rollouts.bisect import trials as bisect
 from hashidrill.rollouts.bisect.ordered import Belief, Noise
@@ -33,8 +34,6 @@ BASELINES = 2
 LAST_STATES = 2
 BEAT_S, BEATS_S = 1.0, (1.0, 4.0)
 """The length of a beat before any leader was lost, and its bounds, in seconds."""
-NEVER_CAME = "the moment never came"
-"""Part of the reason for an INVALID trial (hashidrill.core.engine.moments)."""
 _TRIAL = "trial"
 
 
@@ -122,8 +121,12 @@ class Result:
         return new
 
 
-class BrokenWithoutFaultError(Exception):
-    """The promises do not hold without any fault, or nothing is known of them. The text says which."""
+class BaselineError(Exception):
+    """Nothing is known of the promises without any fault: those trials are not valid."""
+
+
+class BrokenWithoutFaultError(BaselineError):
+    """The promises do not hold without any fault."""
 
 
 class _EndError(Exception):
@@ -160,7 +163,7 @@ class Search:
         self._replayed = len(self.log.trials)
 
     def search(self) -> Result:
-        """Until the budget is used up. Raises BrokenWithoutFaultError, UsageError, and what a run raises."""
+        """Until the budget is used up. Raises BaselineError, UsageError, and what a run raises."""
         result = self.result
         if self._replayed:
             self.say(f"{self._replayed} trials are in {self.log.path}: the search goes on from there")
@@ -199,7 +202,7 @@ class Search:
                 continue
             invalid += 1
             if invalid == BASELINES:
-                raise BrokenWithoutFaultError(f"trials without any fault are not valid: {seen.text}")
+                raise BaselineError(f"trials without any fault are not valid: {seen.text}")
         return frozenset(usual)
 
     @property

@@ -11,7 +11,7 @@ from hashidrill.rollouts.bisect import trials as bisect
 from hashidrill.rollouts.bisect.trials import Outcome
 from hashidrill.rollouts.explore import report
 from hashidrill.rollouts.explore.guidance import Seen
-from hashidrill.rollouts.explore.search import BASELINES, BrokenWithoutFaultError, Search, TrialLog
+from hashidrill.rollouts.explore.search import BASELINES, BaselineError, BrokenWithoutFaultError, Search, TrialLog
 from hashidrill.rollouts.explore.space import GONE, LENGTHS, Arm, Move, Space, from_plain, plain, without
 from simulated_store import BUGS, FOLLOWER, LEADER, SPACE, Store
 
@@ -166,11 +166,17 @@ def test_a_repeat_that_says_nothing_about_the_promise_did_not_hold(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("outcome", "words"), [(Outcome.BROKEN, "without any fault p broke"), (Outcome.INVALID, "are not valid")]
+    ("outcome", "kind", "words"),
+    [
+        (Outcome.BROKEN, BrokenWithoutFaultError, "without any fault p broke"),
+        (Outcome.INVALID, BaselineError, "are not valid: the steady state broke"),
+    ],
 )
-def test_promises_that_do_not_hold_without_faults_end_the_search(outcome, words, tmp_path):
-    with pytest.raises(BrokenWithoutFaultError, match=words):
-        search(tmp_path / "log", lambda *_: Seen(outcome, "text", ("p",), took_s={"method": 1.0}))
+def test_promises_that_do_not_hold_without_faults_end_the_search(outcome, kind, words, tmp_path):
+    """The exit code goes by the kind: the words of an INVALID trial may say that something broke."""
+    with pytest.raises(BaselineError, match=words) as end:
+        search(tmp_path / "log", lambda *_: Seen(outcome, "the steady state broke", ("p",), took_s={"method": 1.0}))
+    assert type(end.value) is kind
 
 
 def test_a_search_that_was_killed_anywhere_goes_on_as_if_it_had_not_been(tmp_path):
