@@ -90,7 +90,7 @@ def counted(number: int, noun: str, nouns: str = "") -> str:
 def text_schema(kind: Any, what: str) -> CoreSchema:
     """The schema of a type that is read from text by `kind.parse`, and printed by str(); `what` says how it is written.
 
-    Raises ValueError, also for what is no text, since pydantic locates that alone.
+    Raises ValueError, also for a value of another type than text, because pydantic locates only that error.
     """
 
     def from_yaml(value: Any) -> Any:

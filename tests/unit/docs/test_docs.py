@@ -147,7 +147,7 @@ def incident_troubles(each: Page) -> list[str]:
         unnamed = [name for name, text in cited.items() if key in text and name not in named]
         troubles += [f"{each.path}: {key}: {name} cites it and is in no row" for name in unnamed]
     missing = rows(each.section("Not built"))
-    troubles += [f"{each.path}: {row[0]} is no incident" for row in missing if row[0] not in INCIDENTS]
+    troubles += [f"{each.path}: {row[0]} is not an incident" for row in missing if row[0] not in INCIDENTS]
     return troubles + [f"{each.path}: {row[1]}: no reason" for row in missing if len(row[2]) < 10]
 
 
@@ -255,7 +255,7 @@ LIES = [
     ("incidents", "playbooks/incidents.md", "`hashidrill bisect`", "`hashidrill dissect`", "no command 'dissect'"),
     ("incidents", "playbooks/incidents.md", "`state/obsolete-kv`, ", "", "state/obsolete-kv cites it and is in no row"),
     ("incidents", "playbooks/incidents.md", "`renewals_before_claims` |", " |", "nothing is named"),
-    ("incidents", "playbooks/incidents.md", "| roblox-2021 |", "| roblox-2012 |", "roblox-2012 is no incident"),
+    ("incidents", "playbooks/incidents.md", "| roblox-2021 |", "| roblox-2012 |", "roblox-2012 is not an incident"),
 ]
 
 

@@ -121,7 +121,7 @@ def test_a_pod_that_gets_the_address_of_another_one_is_asked_there_itself(there)
 @pytest.mark.lie
 @pytest.mark.parametrize("there_again", [True, False])
 def test_a_pod_of_a_daemon_set_that_comes_back_with_another_name_is_followed_on_its_node_alone(there, there_again):
-    """The DaemonSet's pod on another node is no successor, and has an address too."""
+    """The DaemonSet's pod on another node does not replace it, though it has an address too."""
     pods = there.kubernetes.pods
     for number, pod in enumerate(pods.values()):
         pod["metadata"]["ownerReferences"][0]["kind"], pod["spec"]["nodeName"] = "DaemonSet", f"node-{number}"

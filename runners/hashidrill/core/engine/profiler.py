@@ -166,5 +166,5 @@ class Profiler:
                 self._refused.setdefault((host.name, agent), error)
             raise FaultError(error)
         if not answer.body.startswith(b"\x1f\x8b") or len(answer.body) > MOST_BYTES:
-            raise FaultError(f"{host.name}: GET {path}: {len(answer.body):,} bytes that are no profile to keep")
+            raise FaultError(f"{host.name}: GET {path}: {len(answer.body):,} bytes: not a profile that can be kept")
         return answer.body

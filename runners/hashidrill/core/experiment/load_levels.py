@@ -365,7 +365,7 @@ class Profile(_Part):
         if len(rows) < 2 or any(after[0] <= before[0] for before, after in pairwise(rows)):
             raise ValueError("the recorded load needs at least two lines, each later than the one before")
         if not any(rate for _, rate in rows):
-            raise ValueError("all recorded rates are 0, which is no load at all")
+            raise ValueError("all recorded rates are 0: at least one must be more")
         if (most := max(level for _, level in self.recorded_levels)) > MAX_LEVEL:
             raise ValueError(f"the highest recorded rate is {Level(most)} of their mean; at most {Level(MAX_LEVEL)}")
 

@@ -5,7 +5,7 @@ a launcher for `hashidrill.lab.runs.launch.Engine`. A run that left anything end
 new one: processes, packet rules, or a fault that was not proven gone.
 
 Inside, the same module reads a specification a line, runs it (hashidrill.lab.runs.in_sandbox), and answers each with
-one line that is no event.
+one line of another kind than its events.
 """
 
 import contextlib

@@ -221,7 +221,7 @@ class Node:
             self._renewals = []
             self._rest()
             if self._bug == "snapshot-of-uncommitted" and self.last > self.commit:
-                # the state of `applied`, under the number of the last entry, which nobody may ever commit
+                # the state of `applied`, under the number of the last entry, which may never be committed
                 snapshot: Fields = {
                     "index": self.last,
                     "term": self.term_at(self.last) or 0,
@@ -467,7 +467,7 @@ class Node:
         return (message["lt"], message["li"]) >= (self.term_at(self.last) or 0, self.last)
 
     def _would_vote(self, message: Fields, term: int) -> bool:
-        """A server that hears its leader helps nobody to depose it."""
+        """A server that hears its leader grants no vote against it."""
         content = self.role == "leader" or (self.leader and self._silent < self._election_s / TICK_S)
         return not content and term > self.term and self._up_to_date(message)
 

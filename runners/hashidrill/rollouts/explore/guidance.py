@@ -94,7 +94,7 @@ class Guided:
     most: int
     chance: random.Random
     usual: Class = frozenset()
-    """What a trial without faults shows: it is no effect."""
+    """What a trial without faults shows: this does not count as an effect."""
 
     def __post_init__(self) -> None:
         self._left = sorted(self.space.arms)

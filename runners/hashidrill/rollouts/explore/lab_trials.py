@@ -184,7 +184,7 @@ class LabTrials:
         try:
             resolved = self.trials.resolved(candidate, beat_s)
         except ExperimentError:
-            return Seen(Outcome.INVALID, f"with beats of {beat_s:g}s it is no valid experiment")
+            return Seen(Outcome.INVALID, f"with beats of {beat_s:g}s the experiment is not valid")
         path = record(resolved, engine, runs_dir=self.folder / RUNS, events=Bus(), found=self.found)
         recording = Recording(path)
         ran_s = time.monotonic() - began
@@ -223,7 +223,7 @@ def _titles(verdict: RunVerdict, finding: Finding) -> tuple[str, ...]:
 
 
 def outcome_of(verdict: RunVerdict) -> tuple[Outcome, str]:
-    """Outcome and the reason. A promise that breaks as its known issue says is no finding.
+    """Outcome and the reason. A promise that breaks as its known issue says does not count as a finding.
 
     A promise that the run says nothing about, like one about elections in a run without any, does not make it INVALID,
     unless it says nothing about all of them.

@@ -103,7 +103,7 @@ class Space:
 
     arms: Mapping[Arm, Sequence[Values]]
     once: frozenset[str] = frozenset()
-    """Kinds that happen at once, whose length is no choice."""
+    """Kinds that happen at once, whose length cannot be chosen."""
     moments: frozenset[str] = frozenset({*EVENTS, PROVEN, GONE})
     fits: Callable[[Candidate], bool] = field(default=lambda _: True, repr=False)
 

@@ -133,8 +133,8 @@ def no_answer(host, path):
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (lambda *_: ApiAnswer(200, b"<html>"), "no profile to keep"),
-        (lambda *_: ApiAnswer(200, b"\x1f\x8b" + bytes(MOST_BYTES)), "no profile to keep"),
+        (lambda *_: ApiAnswer(200, b"<html>"), "not a profile that can be kept"),
+        (lambda *_: ApiAnswer(200, b"\x1f\x8b" + bytes(MOST_BYTES)), "not a profile that can be kept"),
         (lambda *_: ApiAnswer(500, b"oops"), "HTTP 500 oops"),
         (no_answer, "no answer"),
     ],

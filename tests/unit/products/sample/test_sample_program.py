@@ -202,7 +202,7 @@ def test_one_line_for_all_makes_everybody_wait_for_the_noisy_tenant_and_shares_d
 
 @pytest.mark.lie
 def test_who_comes_late_does_not_get_a_place_before_the_first_in_line():
-    """A semaphore of Python's gives a free place to whoever asks next, however many wait: no tenant would be hurt."""
+    """A semaphore of Python's gives a free place to the next request, however many wait: no tenant would be hurt."""
     line, served = program.Line(1), []
     line.__enter__()
     first, _ = in_thread(lambda: served.append("first") if line.__enter__() is None else None)
