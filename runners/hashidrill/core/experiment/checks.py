@@ -268,7 +268,7 @@ class _Rules:
             for name in step.after:
                 earlier = faults.get(name)
                 if earlier is None:
-                    what = "is a mark, which goes by the clock" if name in marks else "does not name a fault of this method"
+                    what = "is a mark, which goes by the clock" if name in marks else "names no fault of this method"
                     self._note((*loc, "after"), f"{shown(name)} {what}: {near(name, faults)}")
                 elif earlier.at >= step.at:
                     text = f"{shown(name)} begins {earlier.at} into the method, not before this step ({step.at})"
@@ -297,7 +297,7 @@ class _Rules:
         loc: Loc = ("method", index, "when")
         faults = {one.name: (number, one) for number, one, _ in self._faults if one.name is not None}
         if when.name not in faults:
-            self._note(loc, f"{shown(when.name)} does not name a fault of this method: {near(when.name, faults)}")
+            self._note(loc, f"{shown(when.name)} names no fault of this method: {near(when.name, faults)}")
             return
         number, earlier = faults[when.name]
         of_earlier = Duration(earlier.at + (earlier.for_ if when.kind == GONE else 0))

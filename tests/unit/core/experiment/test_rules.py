@@ -211,9 +211,7 @@ def test_a_fault_or_a_mark_comes_after_faults_that_begin_before_it():
 
 def test_what_it_cannot_come_after_is_said_with_its_place():
     mark = "{mark: later, at: 12s, for: 1s, after: %s}"
-    assert "method[1].after: 'slwo' does not name a fault of this method: did you mean slow?" in refused(
-        SLOW, mark % "[slwo]"
-    )
+    assert "method[1].after: 'slwo' names no fault of this method: did you mean slow?" in refused(SLOW, mark % "[slwo]")
     assert "'first' is a mark, which goes by the clock" in refused(
         SLOW, "{mark: first, at: 0s, for: 1s}", mark % "[first]"
     )
@@ -269,7 +267,7 @@ def test_a_step_waits_for_a_moment_that_the_datacenter_shows(when):
         ("a server is 0 entries behind", "", "is not a moment"),
         ("12", "", "is not a moment"),
         ("leader elected in nomad", "", "cannot show 'leader elected' in nomad: only consul shows it"),
-        ("fault slwo gone", "", "'slwo' does not name a fault of this method: did you mean slow?"),
+        ("fault slwo gone", "", "'slwo' names no fault of this method: did you mean slow?"),
         ("load kv-write errors", "", "there is no load 'kv-write'"),
         ("leader elected", ", within: 0s", "expected more than 0, got '0s'"),
         ("leader elected", ", within: 2h", "2h is too long: a step waits at most 1h"),
