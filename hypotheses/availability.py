@@ -11,10 +11,11 @@ from hashidrill import (
     measure,
     require,
 )
+from hashidrill.core.hypothesis import needs_fault
 from hashidrill.core.judging.measure import in_force, seconds, share, when
 
 
-@hypothesis
+@hypothesis(never=needs_fault)
 def available_during(
     recording: Recording,
     *,
@@ -58,7 +59,7 @@ def available_during(
     return Held(text, **figures)
 
 
-@hypothesis
+@hypothesis(never=needs_fault)
 def latency_stays(
     recording: Recording,
     *,

@@ -1,6 +1,7 @@
 """Is everything that was acknowledged still there?"""
 
 from hashidrill import Held, HypothesisInvalidError, Operations, Recording, hypothesis, measure, require
+from hashidrill.core.hypothesis import needs_fault
 from hashidrill.core.judging.checkable import coverage
 from hashidrill.core.judging.linearizability import Registers, check_registers, seen_at_the_end
 from hashidrill.core.judging.measure import when
@@ -8,7 +9,7 @@ from hashidrill.core.judging.measure import when
 _NAMED = 10
 
 
-@hypothesis(needs_valid_run=False, timed=False)
+@hypothesis(needs_valid_run=False, timed=False, never=needs_fault)
 def no_acknowledged_write_lost(recording: Recording, *, load: str, fault: str | None = None) -> Held:
     """No acknowledged write is lost: each key ends with a value that could be its last write.
 

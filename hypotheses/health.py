@@ -15,6 +15,7 @@ from hashidrill import (
     measure,
     require,
 )
+from hashidrill.core.hypothesis import needs_fault
 from hashidrill.core.judging.measure import SECOND, STEP_S, in_force, latest, longest_run, named, seconds, when
 from hashidrill.core.recording.reader import Bools, Int64s, MarkWindow
 
@@ -27,7 +28,7 @@ _FRESH_TELEMETRY_S = 15.0
 """Consul aggregates its metrics over 10 s, and leaves a metric out of an interval that has no value for it."""
 
 
-@hypothesis
+@hypothesis(never=needs_fault)
 def green_but_sick(
     recording: Recording,
     *,

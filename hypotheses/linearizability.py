@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from hashidrill import Held, HypothesisInvalidError, Operations, Recording, hypothesis, measure, require
+from hashidrill.core.hypothesis import needs_fault
 from hashidrill.core.judging.checkable import BEFORE_S, spans_in_force
 from hashidrill.core.judging.linearizability import DEFAULT_BUDGET, Answer, Op, check, core
 from hashidrill.core.judging.measure import SECOND, when
@@ -15,7 +16,7 @@ _KEYS_EXPLAINED = 2
 _OPERATIONS_SHOWN = 12
 
 
-@hypothesis(needs_valid_run=False, timed=False)
+@hypothesis(needs_valid_run=False, timed=False, never=needs_fault)
 def linearizable(recording: Recording, *, load: str, configurations: int = DEFAULT_BUDGET) -> Held:
     """Each key's reads, writes and compare-and-sets fit one order that agrees with all answers.
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hashidrill import Held, HypothesisInvalidError, Operations, Percent, Recording, hypothesis, measure, require
+from hashidrill.core.hypothesis import needs_fault
 from hashidrill.core.judging.checkable import spans_in_force
 from hashidrill.core.judging.measure import SECOND, seconds, share, when
 from hashidrill.products.consul.loads.locks import SESSION_GONE, Action
@@ -41,7 +42,7 @@ class Belief:
     """It ended because no renewal was acknowledged in time, not because the lock or the session was given up."""
 
 
-@hypothesis(needs_valid_run=False, timed=False)
+@hypothesis(needs_valid_run=False, timed=False, never=needs_fault)
 def no_two_lock_holders(recording: Recording, *, load: str) -> Held:
     """No two sessions hold the same lock at the same time.
 
@@ -99,7 +100,7 @@ def no_two_lock_holders(recording: Recording, *, load: str) -> Held:
     )
 
 
-@hypothesis
+@hypothesis(never=needs_fault)
 def renewals_before_claims(
     recording: Recording, *, load: str, fault: str | None = None, by: Percent = Percent("10%")
 ) -> Held:

@@ -6,6 +6,7 @@ import numpy as np
 from pydantic import Field
 
 from hashidrill import Held, HypothesisInvalidError, Recording, hypothesis, measure, require
+from hashidrill.core.hypothesis import needs_fault
 from hashidrill.core.judging.measure import when
 from hashidrill.core.protocols.service import SILENT_S
 from hashidrill.products.nomad.loads.artifacts import Build
@@ -66,7 +67,7 @@ def replicas_stay(recording: Recording, *, load: str, at_least: Annotated[int, F
     )
 
 
-@hypothesis
+@hypothesis(never=needs_fault)
 def plans_are_not_rejected(recording: Recording, *, fault: str | None = None) -> Held:
     """While a fault is in force, Nomad's leader refuses none of its schedulers' plans, and no node becomes ineligible.
 
@@ -102,7 +103,7 @@ def plans_are_not_rejected(recording: Recording, *, fault: str | None = None) ->
     )
 
 
-@hypothesis
+@hypothesis(never=needs_fault)
 def downloads_are_retried(recording: Recording, *, load: str, fault: str | None = None) -> Held:
     """Every build whose download failed while a fault was in force was tried again.
 

@@ -7,7 +7,7 @@ other write: `writes_recover`, `no_acknowledged_write_lost`.
 import numpy as np
 
 from hashidrill import Duration, Held, HypothesisInvalidError, Recording, Series, hypothesis, measure, require
-from hashidrill.core.hypothesis import room
+from hashidrill.core.hypothesis import needs_fault, room
 from hashidrill.core.judging.measure import SECOND, STEP_S, Reign, in_force, latest, longest_run, named, seconds, when
 from hashidrill.core.recording.reader import Bools, Int64s
 
@@ -85,7 +85,7 @@ def vault_has_one_active(recording: Recording, *, grace: Duration = Duration("2s
     return Held(f"Vault had one active server all the time (at most {seconds(longest_s)} without)", longest_s=longest_s)
 
 
-@hypothesis
+@hypothesis(never=needs_fault)
 def vault_green_but_sick(
     recording: Recording,
     *,

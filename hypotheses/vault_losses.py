@@ -7,6 +7,7 @@ import numpy as np
 from pydantic import Field
 
 from hashidrill import Held, HypothesisInvalidError, Operations, Recording, hypothesis, measure, require
+from hashidrill.core.hypothesis import needs_fault
 from hashidrill.core.judging.checkable import ENOUGH, Coverage, Reset, coverage, find_reset
 from hashidrill.core.judging.linearizability import Registers, check_registers, seen_at_the_end
 from hashidrill.core.judging.measure import SECOND, when
@@ -18,7 +19,7 @@ _SHOWN = 3
 AtLeast = Annotated[int, Field(ge=0)]
 
 
-@hypothesis(needs_valid_run=False, timed=False)
+@hypothesis(needs_valid_run=False, timed=False, never=needs_fault)
 def no_secret_lost(
     recording: Recording,
     *,
@@ -96,7 +97,7 @@ def _secrets(recording: Recording, load: str, ops: Operations, found: Registers,
     return "\n".join([*lines, f"hint: {measure.restored(recording)}"])
 
 
-@hypothesis(needs_valid_run=False, timed=False)
+@hypothesis(needs_valid_run=False, timed=False, never=needs_fault)
 def no_lease_lost(
     recording: Recording,
     *,
