@@ -28,8 +28,7 @@ def available_during(
 
     With `p99_below`, the p99 of the successful operations must be below it too. A fault counts from the moment that it
     begins to be applied; where that took a while, the time after it is held to the same limits by itself. With `fault`,
-    only faults of that kind count. 99 % is the usual floor of a "degraded" objective (Google's SRE workbook starts its
-    error budgets there); set your own with `success`.
+    only faults of that kind count. 99 % is the usual floor of a "degraded" objective (Google's SRE workbook).
     """
     every = recording.operations(load)
     applied = every.within(measure.in_full_force(recording, window) for window in measure.windows(recording, fault))
