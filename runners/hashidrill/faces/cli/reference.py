@@ -27,7 +27,7 @@ _DEFAULTS = "Defaults are in brackets; without one, a value is left out, and a s
 _OPTIONAL = "Defaults are in brackets, and what ends in `?` may be left out."
 _OBSERVED = "*Observed* says what proves a fault, *Shared* what this proof has in common with the injector."
 _MANY = 4
-"""An option of so many commands is explained once, at the top."""
+"""From this number of uses on, an option is explained at the top of the page."""
 _MADE = "Generated from the code by `python -m hashidrill.faces.cli.reference`; do not edit.\n"
 
 
