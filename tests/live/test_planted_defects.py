@@ -106,3 +106,49 @@ def test_the_planted_kinds_are_found_through_entry_points_alone():
     without = json.loads(hashidrill("list", "faults", "--json", env=environment(PYTHONPATH="")).stdout)
     kinds = {row["kind"] for row in with_them} - {row["kind"] for row in without}
     assert kinds == {"planted.fading", "planted.idle", "planted.reluctant", "planted.stuck"}
+
+
+_ON_BOLTDB = {"version": "1.22.2", "server_config": {"raft_logstore": {"backend": "boltdb"}}}
+
+
+@pytest.mark.lie
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "consul",
+    [
+        pytest.param(of, marks=pytest.mark.needs("datacenter", f"consul {of['version']}"), id=of["version"])
+        for of in (_ON_BOLTDB, {"version": "1.10.3"})
+    ],
+)
+def test_a_profile_of_a_slow_disk_or_a_busy_cpu_names_neither_the_free_pages_nor_the_streams(consul, tmp_path):
+    """Both are as sick as raft/bloated-leader and incidents/roblox-2021-attempt-2, which ask the same of a profile."""
+    path = experiment(
+        tmp_path / "look-alikes.yaml",
+        method=[
+            {**FSYNC, "name": "slow-disk", "with": {"delay": "200ms"}, "for": "9s"},
+            {"mark": "busy", "at": "14s", "for": "9s"},
+        ],
+        load={
+            "kv-writes": {
+                "kind": "consul.kv.write",
+                "rate": "100/s",
+                "profile": {"spike": {"to": "500%", "at": "12s", "for": "12s"}},
+            },
+            # without them a leader with a slow disk is idle
+            "kv-reads": {"kind": "consul.kv.read", "rate": "400/s", "via": "consul:leader"},
+            "views": {"kind": "consul.views", "service": "watched", "count": 300},
+        },
+        expect=[
+            {"profile_names": {"function": function, "fault": fault, "host": "leader", "share": "10%", "times": 5}}
+            for function in ("(?i)freelist", r"consul/stream\.")
+            for fault in ("slow-disk", "busy")
+        ],
+        steady="6s",
+        servers=3,
+        clients=1,
+    )
+    written = json.loads(path.read_text()) | {"profiles": "always"}
+    written["datacenter"]["consul"] |= consul
+    path.write_text(json.dumps(written))
+    findings = Drill(path, tmp_path / "runs").result["expectations"]
+    assert [each["finding"] for each in findings] == ["broken"] * 4, findings

@@ -1,8 +1,9 @@
 """Takes Go profiles (pprof) of the servers while a run goes on, and keeps them in the recording.
 
 One set of all servers in the steady state, to compare with, and one each time a promise of the experiment is broken for
-`BREACH_S` seconds while another set of faults and marks than before is in force. A set never holds up the run: only
-the end of the steady state waits for one that is being taken, a few seconds at most. A server that refuses is left out.
+`BREACH_S` seconds while another set of faults and marks than before is in force; with `profiles: always` also one for
+each such set without a breach. A set never holds up the run: only the end of the steady state waits for one that is
+being taken, a few seconds at most. A server that refuses is left out.
 
 What it costs: Go interrupts each running thread 100 times a second for `CPU_S` seconds, and stops the program for a
 moment to list its goroutines. A set of three servers of Consul 1.22.2 takes 3.4 s; in two runs of raft/bloated-leader
@@ -56,7 +57,7 @@ class Profiler:
         self._healthy_ns = -1
         self._sets = {HEALTHY: 0, "": 0}
         self._kept, self._bytes = 0, 0
-        self._seen: set[tuple[frozenset[str], frozenset[str]]] = set()
+        self._seen: set[tuple[frozenset[str], frozenset[str], bool]] = set()
         self._refused: dict[tuple[str, str], str] = {}
         self._taking = anyio.Lock()
 
@@ -87,16 +88,15 @@ class Profiler:
         running = self._running
         if running.phase == "steady":
             return self._steady()
-        situation = (frozenset(id_.partition("-")[0] for id_ in running.in_force), frozenset(self._marks()))
-        done = situation in self._seen or self._sets[""] >= MOST_SETS or self._bytes >= MOST_IN_ALL_BYTES
-        if running.phase not in _PHASES or done:
+        if running.phase not in _PHASES or self._sets[""] >= MOST_SETS or self._bytes >= MOST_IN_ALL_BYTES:
             return ""
-        why = running.monitor.broken(self._promises, running.clock.now_ns()) or (
-            "always" if self._mode == "always" else ""
-        )
-        if why:
-            self._seen.add(situation)
-        return why
+        broken = running.monitor.broken(self._promises, running.clock.now_ns())
+        faults = frozenset(id_.partition("-")[0] for id_ in running.in_force)
+        situation = (faults, frozenset(self._marks()), bool(broken))
+        if situation in self._seen or not (broken or self._mode == "always"):
+            return ""
+        self._seen.add(situation)
+        return broken or "always"
 
     def _marks(self) -> list[str]:
         return [mark.mark for mark in self._running.marks.values()]

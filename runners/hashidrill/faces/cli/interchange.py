@@ -44,12 +44,14 @@ def export(
 ) -> None:
     """Print an experiment, or a recording's profiles, for another tool.
 
-    For Chaos Mesh a Workflow, for Litmus a ChaosEngine. Standard error names what is lost: always proofs and verdict.
+    For Chaos Mesh a Workflow, for Litmus a ChaosEngine, for pods of the official charts. Standard error names what the
+    export loses: always the proofs and the verdict.
 
     With chaos-toolkit, writes an experiment whose action runs hashidrill and whose hypothesis is the verdict: `chaos
-    run` ends with 0 only after a PASS, and its journal has the proofs.
+    run` ends with 0 only after a PASS, and its journal has the proofs. This command starts nothing and sends nothing.
 
-    With speedscope, prints the Go profiles of a recording as one JSON file for https://www.speedscope.app.
+    With speedscope, prints the Go profiles of a recording as one JSON file for https://www.speedscope.app, which reads
+    it in the browser.
     """
     if to not in FORMATS:
         raise UsageError(f"there is no format {to!r}: {near(to, FORMATS)}")
@@ -119,11 +121,12 @@ def import_(
 ) -> None:
     """Print an experiment made of one of another tool.
 
-    FILE holds objects of Chaos Mesh, engines of Litmus, or an experiment of Chaos Toolkit.
+    FILE holds objects of Chaos Mesh, engines of Litmus, or an experiment of Chaos Toolkit. Its faults are proven like
+    those of any experiment.
 
-    Each key of the file is translated, reported as lost, or refused with its place. If the labels are not those of the
-    official charts, --on says which agents it breaks. An action of Chaos Toolkit without an equivalent becomes a
-    placeholder, which `validate` and `run` refuse.
+    Each key of the file is translated, or reported as lost on standard error, or refused with its place. If the labels
+    are not those of the official Consul or Vault charts, --on says which agents it breaks. An action of Chaos Toolkit
+    without an equivalent becomes a placeholder, which `validate` and `run` refuse.
     """
     from hashidrill.core.experiment.documents import Document  # noqa: PLC0415 - for this command alone
     from hashidrill.kubernetes.interchange.reading import imported  # noqa: PLC0415 - as above

@@ -100,6 +100,12 @@ def test_always_profiles_each_situation_without_a_breach(tmp_path):
     assert game.whys == ["steady state", "always"]
 
 
+def test_always_profiles_a_breach_in_a_situation_that_was_healthy_at_first(tmp_path):
+    game = Served(tmp_path, profiles="always")
+    game.sick()
+    assert game.whys == ["steady state", "always", "kv-writes.latency.p50 < 300ms"]
+
+
 def test_the_healthy_set_is_taken_again_if_the_steady_state_broke_after_it(tmp_path):
     game = Served(tmp_path)
     assert game.sick(since_s=2, until_s=6) == "complete"
