@@ -61,10 +61,9 @@ def alert_fires(
 
     `fault` names one fault, step or mark. With `before`, the alert must fire before users are hurt: before this
     condition holds for the first time, like `kv-writes.latency.p50 > 300ms`, measured over one second (or its `for`).
-    With `clears_within`, the alert must be quiet within that time after the end of the last fault, and stay quiet until
-    the loads stop. `probe` names the probe of the kind `alerts`, if several watch this alert. An alert that fired
-    before the fault makes this INVALID, because it says nothing about the fault. So does a failed look, where the alert
-    may have fired.
+    With `clears_within`, it must be quiet within that time after the end of the last fault, and stay quiet until the
+    loads stop. `probe` names the probe of the kind `alerts`, if several watch this alert. INVALID if it fired before
+    the fault, and for a failed look in which it may have fired.
     """
     looks = alert_looks(recording, alert, probe)
     start_ns = min(measure.in_force(recording, window)[0] for window in measure.windows(recording, fault))
@@ -95,9 +94,9 @@ def alert_fires(
 def alert_stays_quiet(recording: Recording, *, alert: str, probe: str | None = None) -> Held:
     """An alert does not fire from the beginning of the method until the loads stop.
 
-    Use it for a fault that only looks similar, or for a run with a mark instead of faults. An alert that fired before
-    makes this INVALID. So does a look that failed, a time without looks, and an alert that is pending in the end: it
-    may be about to fire. `probe` names the probe of the kind `alerts`, if several watch this alert.
+    Use it for a fault that only looks similar, or for a run with a mark instead of faults. INVALID if the alert fired
+    before, or is pending in the end, for a failed look, and for a time without looks. `probe` names the probe of the
+    kind `alerts`, if several watch this alert.
     """
     looks = alert_looks(recording, alert, probe)
     start_ns, end_ns = measure.method(recording)[0], measure.loads_end_ns(recording)

@@ -11,10 +11,11 @@ from hashidrill import (
     measure,
     require,
 )
+from hashidrill.core.hypothesis import needs_fault
 from hashidrill.core.judging.measure import in_force, seconds, share, when
 
 
-@hypothesis
+@hypothesis(never=needs_fault)
 def available_during(
     recording: Recording,
     *,
@@ -27,8 +28,7 @@ def available_during(
 
     With `p99_below`, the p99 of the successful operations must be below it too. A fault counts from the moment that it
     begins to be applied; where that took a while, the time after it is held to the same limits by itself. With `fault`,
-    only faults of that kind count. 99 % is the usual floor of a "degraded" objective (Google's SRE workbook starts its
-    error budgets there); set your own with `success`.
+    only faults of that kind count. 99 % is the usual floor of a "degraded" objective (Google's SRE workbook).
     """
     every = recording.operations(load)
     applied = every.within(measure.in_full_force(recording, window) for window in measure.windows(recording, fault))
@@ -58,7 +58,7 @@ def available_during(
     return Held(text, **figures)
 
 
-@hypothesis
+@hypothesis(never=needs_fault)
 def latency_stays(
     recording: Recording,
     *,

@@ -29,12 +29,10 @@ def checks_keep_interval(
 ) -> Held:
     """At least `at_least` of the health checks arrive within `within` of the time they were due.
 
-    Drift is measured where checks arrive, not where they are sent: a check is due one interval after the previous one
-    arrived. A check that is still missing another interval later counts as infinitely late, and so does one that was
-    registered and never fired. `during` picks the time:
-    the method, the recovery, or the `run` from its steady state until the loads stop. In line-lbaas-2021, intervals
-    slipped at 800 checks in the first generation, which delayed failure detection; 100 ms is a tenth of the shortest
-    interval that Consul accepts.
+    A check is due one interval after the previous one arrived. A check that is still missing another interval later
+    counts as infinitely late, and so does one that was registered and never fired. `during` picks the time: the method,
+    the recovery, or the `run` from its steady state until the loads stop. 100 ms is a tenth of the shortest interval
+    that Consul accepts.
     """
     start_ns, end_ns = _span(recording, during)
     # checks due after the end are not judged: the loads may have stopped before they arrived

@@ -49,13 +49,12 @@ def no_worse_than(
     `figure` is a figure that both have: `LOAD.latency.p50` and `.p99` (while a mark lasts that an expectation on that
     load names; else under fault, or in the whole method where there is none), `LOAD.steady.p50` (before it),
     `LOAD.errors`, `LOAD.recovery`, `LOAD.lost`, `ready` (from the start of the agents until all are alive and a leader
-    is known), `cpu`, `memory`, `written`. `by` is the difference that counts; each figure has its own default (20 % for
-    a p50). With `or_below`, like `300ms`, a candidate below that value in every round is not worse, whatever the
-    baseline; here, seconds in which other work kept the machine busy count too.
+    is known), `cpu`, `memory`, `written`. Each has its own default for `by` (20 % for a p50). With `or_below`, like
+    `300ms`, a candidate below that value in every round is not worse, whatever the baseline; then busy seconds of the
+    machine count too.
 
-    The ratio of the two has an interval over the rounds, and the comparison is INVALID if that does not tell (it says
-    how many more rounds would). Fewer than three rounds have none, because how much two equal runs differ is not known
-    then: they tell nothing but `or_below`.
+    INVALID if the interval of the ratio over the rounds does not tell (it says how many more rounds would). Fewer than
+    three rounds have no interval, and tell nothing but `or_below`.
     """
     if or_below is not None and (under := _under(figure, candidate, or_below)):
         return under

@@ -22,8 +22,8 @@ def contrast(
     """A hypothesis holds for the good client and breaks for the bad one, so the client makes the difference.
 
     `of` is any other hypothesis, `params` its common parameters. `good` and `bad` say what differs: the name of a
-    client (or load), or parameters such as `{client: hasty, fault: trigger}`. If the hypothesis holds for both, the run
-    shows no difference and the contrast is broken. If it is INVALID for one, the contrast is INVALID.
+    client (or load), or parameters such as `{client: hasty, fault: trigger}`. If the hypothesis holds for both, the
+    contrast is broken. If it is INVALID for one, so is the contrast.
     """
     judged = hypotheses.get(of)
     held = _held(judged, recording, contrast_side(judged.Params, good, params), f"the good side ({_named(good)})")

@@ -1,6 +1,7 @@
 """Is everything that was acknowledged still there?"""
 
 from hashidrill import Held, HypothesisInvalidError, Operations, Recording, hypothesis, measure, require
+from hashidrill.core.hypothesis import needs_fault
 from hashidrill.core.judging.checkable import coverage
 from hashidrill.core.judging.linearizability import Registers, check_registers, seen_at_the_end
 from hashidrill.core.judging.measure import when
@@ -8,21 +9,20 @@ from hashidrill.core.judging.measure import when
 _NAMED = 10
 
 
-@hypothesis(needs_valid_run=False, timed=False)
+@hypothesis(needs_valid_run=False, timed=False, never=needs_fault)
 def no_acknowledged_write_lost(recording: Recording, *, load: str, fault: str | None = None) -> Held:
     """No acknowledged write is lost: each key ends with a value that could be its last write.
 
     Each key is checked as a register, as Jepsen does: the final value v is possible unless an acknowledged write of
     that key began after v was acknowledged. A write with an unknown outcome may have taken effect at any time after it
-    started, so its value is always possible. A missing key is a loss if any write of it was acknowledged. A value that
-    no client wrote, or whose write was certainly refused, is a phantom.
+    started. A missing key is a loss if any write of it was acknowledged. A value that no client wrote, or whose write
+    was certainly refused, is a phantom.
 
-    An overwritten write cannot be checked. The verdict says how many writes were checkable: in total, and of those
-    acknowledged while a fault was in force. For each fault, at least half (or 500) of the writes acknowledged while it
-    was in force must be checkable, and as many of those acknowledged in the 5 s before it; otherwise the result is
-    INVALID. With `fault`, only that kind, step or mark counts; a mark counts only when `fault` names it.
+    An overwritten write cannot be checked. At least half (or 500) of the writes acknowledged while each fault was in
+    force must be checkable, and as many of those acknowledged in the 5 s before it; otherwise INVALID. With `fault`,
+    only that kind, step or mark counts; a mark counts only when `fault` names it.
 
-    It is judged even in an INVALID run: lost is lost, whatever the fault was.
+    Judged even in an INVALID run.
     """
     ops = recording.operations(load)
     finals = recording.final_reads(load)

@@ -25,12 +25,10 @@ def leader_elected(recording: Recording, *, within: Duration = Duration("10s"), 
     """After a fault removes the leader, a majority knows a leader again `within` that time.
 
     The time starts at the loss: the last time that the leader itself said that it leads, or the start of the fault if
-    it said nothing since. So it includes the time to notice that the leader is gone. Each loss while a fault is in
-    force counts. Consul's own budget for an election is 2 to 4 s at `raft_multiplier: 1` and 10 to 20 s at the default
-    of 5; the default of 10 s lies between the two. The same server may win: a new term is an election. If the fault
-    does not remove the leader, this is INVALID: see `leadership_leaves`. So it is if the leader's term was not heard
-    and nothing else shows an election, or shows when it was lost. With slow elections, the other servers may name the
-    lost leader until after the fault, or to the end: only the leader's own report counts.
+    it said nothing since; noticing is part of it. Each loss while a fault is in force counts. The same server may win:
+    a new term is an election. Consul's own budget is 2 to 4 s at `raft_multiplier: 1`, and 10 to 20 s at the default of
+    5. INVALID if the fault does not remove the leader (see `leadership_leaves`), or if the leader's term was not heard
+    and nothing else shows an election, or when it was lost.
     """
     took_s: dict[str, float] = {}
     for window in measure.faults(recording, fault):
@@ -146,8 +144,8 @@ def survives_leader_changes(
 
     Judged from the start of the method until the loads stop. A change means that a majority names another host as the
     leader, or the same one in a new term. No stall, around the changes or elsewhere, is longer than `within`: an
-    election at `raft_multiplier: 1` takes 2 to 4 s, a leadership transfer well under 1 s. Fewer changes than `changes`
-    are INVALID: there was too little to survive.
+    election at `raft_multiplier: 1` takes 2 to 4 s, a leadership transfer well under 1 s. INVALID if there were fewer
+    changes.
     """
     start_ns, end_ns = measure.method(recording)[0], measure.loads_end_ns(recording)
     seen = measure.reigns(recording, start_ns, end_ns)

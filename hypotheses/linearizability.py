@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from hashidrill import Held, HypothesisInvalidError, Operations, Recording, hypothesis, measure, require
+from hashidrill.core.hypothesis import needs_fault
 from hashidrill.core.judging.checkable import BEFORE_S, spans_in_force
 from hashidrill.core.judging.linearizability import DEFAULT_BUDGET, Answer, Op, check, core
 from hashidrill.core.judging.measure import SECOND, when
@@ -15,20 +16,17 @@ _KEYS_EXPLAINED = 2
 _OPERATIONS_SHOWN = 12
 
 
-@hypothesis(needs_valid_run=False, timed=False)
+@hypothesis(needs_valid_run=False, timed=False, never=needs_fault)
 def linearizable(recording: Recording, *, load: str, configurations: int = DEFAULT_BUDGET) -> Held:
     """Each key's reads, writes and compare-and-sets fit one order that agrees with all answers.
 
     Each operation must take effect at one moment between its start and its answer, as in Jepsen: Wing and Gong's search
-    with Lowe's memory, key by key. An operation without an answer may have taken effect at any later time, or never. A
+    with Lowe's memory, key by key. Without an answer it may have taken effect at any later time, or never. A
     compare-and-set that Consul answered with `false` means that the key had another index. The final reads count too.
 
-    The verdict says how many operations were answered while a fault was in force. If none was, and none in the 5 s
-    before a fault, the history says nothing about the fault: INVALID.
-
-    Consul promises this for `?consistent` reads and for `?cas`; restoring a snapshot during the run breaks it. A key
-    that is undecided after `configurations` steps of the search (200,000 take some seconds) is INVALID, not a PASS. It
-    is judged even in an INVALID run.
+    INVALID if no operation was answered while a fault was in force, and none in the 5 s before it, and for a key that
+    is undecided after `configurations` steps of the search (200,000 take some seconds). Judged even in an INVALID run.
+    Consul promises this for `?consistent` reads and for `?cas`; restoring a snapshot during the run breaks it.
     """
     ops = recording.operations(load)
     steps = _steps(ops, load)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hashidrill import Held, HypothesisInvalidError, Operations, Percent, Recording, hypothesis, measure, require
+from hashidrill.core.hypothesis import needs_fault
 from hashidrill.core.judging.checkable import spans_in_force
 from hashidrill.core.judging.measure import SECOND, seconds, share, when
 from hashidrill.products.consul.loads.locks import SESSION_GONE, Action
@@ -41,18 +42,17 @@ class Belief:
     """It ended because no renewal was acknowledged in time, not because the lock or the session was given up."""
 
 
-@hypothesis(needs_valid_run=False, timed=False)
+@hypothesis(needs_valid_run=False, timed=False, never=needs_fault)
 def no_two_lock_holders(recording: Recording, *, load: str) -> Held:
     """No two sessions hold the same lock at the same time.
 
     A contender may rely on its lock from the moment its claim is acknowledged until it sends a release, learns that its
     session is gone, or one TTL has passed since it *sent* its last acknowledged renewal: Consul does not expire a
-    session before that. An unacknowledged request gives no right to a lock. So if two such spans overlap, the lock was
-    really held twice; clock differences cannot explain it. It is also broken if one LockIndex, the fencing token of a
-    lock, appears with two sessions.
+    session before that. So if two such spans overlap, the lock was really held twice. It is also broken if one
+    LockIndex, the fencing token of a lock, appears with two sessions.
 
-    It also reports leases that expired unrenewed, sessions that were gone at renewal, and requests that were shed
-    (answered 429 or 503). INVALID if no lock was held while a fault was in force. It is judged even in an INVALID run.
+    It also reports leases that expired unrenewed, sessions that were gone at renewal, and requests that were shed.
+    INVALID if no lock was held while a fault was in force. Judged even in an INVALID run.
     """
     acts = _acts(recording.operations(load), load)
     asked = defaultdict(set)
@@ -99,17 +99,16 @@ def no_two_lock_holders(recording: Recording, *, load: str) -> Held:
     )
 
 
-@hypothesis
+@hypothesis(never=needs_fault)
 def renewals_before_claims(
     recording: Recording, *, load: str, fault: str | None = None, by: Percent = Percent("10%")
 ) -> Held:
     """Under overload, lock holders keep renewing: new claims are rejected before renewals.
 
-    A failed renewal costs its holder the lock, and all other contenders an election. In juju-2021, refusing renewals as
-    often as claims made the outage worse; the fix was "shed claims first". While the fault is in force, the share of
-    renewals that succeed must be `by` points larger than the share of claims that are answered ("another session holds
-    it" is an answer), or at least 99 %. A renewal whose session was already gone counts as failed. INVALID when nothing
-    was shed or timed out: there was no overload.
+    A failed renewal costs its holder the lock, and all other contenders an election: the fix in juju-2021 was "shed
+    claims first". While the fault is in force, the share of renewals that succeed must be `by` points larger than the
+    share of claims that are answered ("another session holds it" is an answer), or at least 99 %. A renewal whose
+    session was already gone counts as failed. INVALID when nothing was shed or timed out.
     """
     ops = measure.during(recording, recording.operations(load), fault)
     acts = _acts(ops, load)

@@ -43,12 +43,10 @@ def helps(
 ) -> Held:
     """A sick load recovers while this measure is in force.
 
-    Sick: in the last `over` before the measure began, the p50 of the load was `p50_below` or more. Recovered: in the
-    last `over` of the measure it is below that. A failed operation counts as infinitely slow. The measure is a step of
-    the method, by name or kind. `after` judges it that long after it took effect instead of at its end; use it when
-    other things happen meanwhile. With `since`, the load must have been sick before that earlier step; use it when
-    several steps together are the measure. If the load was not sick before, nothing could help: INVALID. `p50_below` is
-    the normal p50 of Consul KV that Roblox published.
+    Sick: in the last `over` before the measure began, the p50 of the load was `p50_below` or more; otherwise INVALID.
+    Recovered: in the last `over` of the measure it is below that. The measure is a step of the method, by name or kind.
+    `after` judges it that long after it took effect instead of at its end, if other things happen meanwhile. With
+    `since`, the load must have been sick before that earlier step, if several steps together are the measure.
     """
     seen = _sick(_around(recording, load, fault, over, judged_after_s=after, since=since), p50_below)
     if seen.after.p50_s >= p50_below:

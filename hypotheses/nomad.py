@@ -56,10 +56,10 @@ def replicas_return(
 ) -> Held:
     """Each replica that goes away from the start of a fault on is replaced `within` that time.
 
-    The load is one of `nomad.replicas`. A replica is away once Nomad's servers no longer report it as running, so
-    the time before a silent node counts as lost is not included. INVALID if fewer than `lost_at_least` replicas went
-    away, because the fault missed its purpose; if looks at Nomad failed long enough for a replica to be away for
-    longer unseen; and if one had time left when the loads stopped.
+    The load is one of `nomad.replicas`. A replica is away once Nomad's servers no longer report it as running; the time
+    before that, until a silent node counts as lost, is not included. INVALID if fewer than `lost_at_least` replicas
+    went away; if looks at Nomad failed long enough for a replica to be away for longer unseen; and if one had time left
+    when the loads stopped.
     """
     ops = recording.operations(load, unknown="what was away stays away")
     if not measure.pick(ops, _at_the_start(ops)).ok.all():
@@ -95,11 +95,10 @@ def services_agree(
 ) -> Held:
     """From the start of a fault on, Consul's registrations are never wrong for longer than `within`.
 
-    The load is one of `nomad.services`. A registration is wrong while Consul lacks an instance that Nomad runs,
-    calls it sick, has an entry without a running allocation, or has two entries of one allocation. INVALID if the
-    two products could not be compared at the end, or long enough for a registration to be wrong for longer unseen;
-    if one had time left when the loads stopped; and if fewer than `wrong_at_least` registrations went wrong, because
-    the fault did too little.
+    The load is one of `nomad.services`. A registration is wrong while Consul lacks an instance that Nomad runs, calls
+    it sick, has an entry without a running allocation, or has two entries of one allocation. INVALID if the two
+    products could not be compared at the end, or long enough for a registration to be wrong for longer unseen; if one
+    had time left when the loads stopped; and if fewer than `wrong_at_least` went wrong.
     """
     ops = recording.operations(load, unknown="what was wrong stays wrong")
     if not measure.pick(ops, _at_the_start(ops)).ok.all():
@@ -149,11 +148,10 @@ def black_hole_is_avoided(
     """The node that fails everything gets less than `share_below` of the allocations placed while the fault is in
     force.
 
-    A node that fails its tasks at once is always empty, so a scheduler prefers it: at Roblox, in October 2021, one
-    unhealthy node drew all jobs. Counted by the placements that Nomad's servers know on each node. INVALID if fewer
-    than `placed_at_least` allocations were placed in all. With `mitigation`, a later step by name or kind, only
-    placements while both are in force count; the text also has the share before it. If the node got at most
-    `share_below` then, the mitigation had nothing to help: INVALID.
+    A node that fails its tasks at once is always empty, so a scheduler prefers it, as at Roblox in October 2021.
+    Counted by the placements that Nomad's servers know on each node. INVALID if fewer than `placed_at_least`
+    allocations were placed in all. With `mitigation`, a later step by name or kind, only placements while both are in
+    force count; if the node got at most `share_below` before it, the mitigation had nothing to help: INVALID.
     """
     worst, host, placed = -1.0, "", dict[str, float]()
     before = ""

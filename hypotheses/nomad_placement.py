@@ -6,6 +6,7 @@ import numpy as np
 from pydantic import Field
 
 from hashidrill import Held, HypothesisInvalidError, Recording, hypothesis, measure, require
+from hashidrill.core.hypothesis import needs_fault
 from hashidrill.core.judging.measure import when
 from hashidrill.core.protocols.service import SILENT_S
 from hashidrill.products.nomad.loads.artifacts import Build
@@ -17,9 +18,9 @@ _REJECTED, _INELIGIBLE, _LEADER = "nomad.plan_rejections", "nomad.nodes_ineligib
 def replicas_on_distinct_hosts(recording: Recording, *, load: str, most: Annotated[int, Field(ge=1)] = 1) -> Held:
     """From the start of the method on, no host runs more than `most` replicas of a job.
 
-    The load is one of `nomad.replicas`. At Team Foundation Service, in 2013, all three primaries of a database ended
-    up on one machine. Judged by the nodes that Nomad's servers name, four times a second; INVALID if two replicas or
-    more never ran at the same time.
+    The load is one of `nomad.replicas`. In tfs-2013 all three primaries of a database ended up on one machine. Judged
+    by the nodes that Nomad's servers name, four times a second; INVALID if two replicas or more never ran at the same
+    time.
     """
     start_ns, _ = measure.method(recording)
     series = recording.series(f"{load}.running").known_between(start_ns, measure.loads_end_ns(recording))
@@ -44,8 +45,8 @@ def replicas_stay(recording: Recording, *, load: str, at_least: Annotated[int, F
     """From the start of the method on, at least `at_least` replicas of a job run at every moment.
 
     The load is one of `nomad.replicas`. Judged by the report of Nomad's servers, four times a second: a silent node
-    counts as running its replicas until they call it down. INVALID if fewer ran before the method, and if looks
-    failed for 5 s in a row, or most of them did.
+    counts as running its replicas until they call it down. INVALID if fewer ran before the method, and if looks failed
+    for 5 s in a row, or mostly.
     """
     start_ns, _ = measure.method(recording)
     series = recording.series(f"{load}.running").known_between(start_ns, measure.loads_end_ns(recording))
@@ -66,13 +67,13 @@ def replicas_stay(recording: Recording, *, load: str, at_least: Annotated[int, F
     )
 
 
-@hypothesis
+@hypothesis(never=needs_fault)
 def plans_are_not_rejected(recording: Recording, *, fault: str | None = None) -> Held:
     """While a fault is in force, Nomad's leader refuses none of its schedulers' plans, and no node becomes ineligible.
 
-    Nomad's plan rejection tracker acts only on refused plans: without any, it has no effect. Judged by
-    `nomad.plan_rejections` of each server (the counter `nomad.nomad.plan.node_rejected`) and
-    `nomad.nodes_ineligible`; INVALID if one of them was not sampled then, or the counter of the server that led.
+    Judged by `nomad.plan_rejections` of each server (the counter `nomad.nomad.plan.node_rejected`) and
+    `nomad.nodes_ineligible`: Nomad's plan rejection tracker acts only on refused plans. INVALID if one of them, or the
+    counter of the server that led, was not sampled then.
     """
     rejected, looks, ineligible = 0.0, 0, set[str]()
     for window in measure.windows(recording, fault):
@@ -102,13 +103,13 @@ def plans_are_not_rejected(recording: Recording, *, fault: str | None = None) ->
     )
 
 
-@hypothesis
+@hypothesis(never=needs_fault)
 def downloads_are_retried(recording: Recording, *, load: str, fault: str | None = None) -> Held:
     """Every build whose download failed while a fault was in force was tried again.
 
-    The load is one of `nomad.artifacts`. In 2013 at Team Foundation Service hundreds of builds a day failed once the
-    network was a little worse: the build service had no retry logic, which had not mattered for a year. Counted by
-    the events and restarts that Nomad keeps of each task. INVALID if no download failed.
+    The load is one of `nomad.artifacts`. In tfs-2013 hundreds of builds a day failed once the network was a little
+    worse: the build service had no retry logic. Counted by the events and restarts that Nomad keeps of each task.
+    INVALID if no download failed.
     """
     ops = measure.during(recording, recording.operations(load), fault)
     builds = [(Build.of(detail), bool(ok)) for detail, ok in zip(ops.details, ops.ok, strict=True) if detail]

@@ -29,12 +29,11 @@ def no_alloc_lost(recording: Recording, *, load: str, once: bool = False) -> Hel
 
     The load is one of `nomad.dispatch`, which looks at every job and allocation once it has stopped (`LOAD.work`). A
     dispatch is unaccounted for if Nomad does not know it, dropped it without an allocation, or lost it with its node
-    and never placed it again. With `once`, no task may have started twice: for work that must not be repeated.
+    and never placed it again. With `once`, no task may have started twice.
 
-    Without `witness: true` in the load, only Nomad's memory counts. With it, each task has reported its own begin
-    and end: work that Nomad forgot after its end is accounted for, and a start that no server knows counts as one.
-    INVALID if the load could not look, did not see each acknowledged dispatch, or (`once`) did not hear from work
-    that has run. Judged even in an INVALID run: lost is lost, whatever the fault was.
+    With `witness: true` in the load, each task has reported its own begin and end: work that Nomad forgot after its end
+    is accounted for, and a start that no server knows counts as one. INVALID if the load could not look, did not see
+    each acknowledged dispatch, or (`once`) did not hear from work that has run. Judged even in an INVALID run.
     """
     ops = recording.operations(load)
     acknowledged = [key for key, ok in zip(ops.keys, ops.ok.tolist(), strict=True) if ok]
@@ -118,10 +117,9 @@ def no_work_lost_but_rolled_back(
     """The restore of a snapshot undoes the work that Nomad acknowledged since its save, and nothing else.
 
     The load is one of `nomad.dispatch` or `nomad.job.churn`. Work acknowledged before the save must be known at the
-    end, and so must work sent after the restore. Work in between is *rolled back*: it must be gone, and is counted,
-    as the price of the reset; more than `at_most` break this. Work in flight at the save or at the restore may be on
-    either side. INVALID without exactly one proven restore, and if nothing was acknowledged outside of the time that
-    was rolled back.
+    end, and so must work sent after the restore. Work in between is *rolled back*: it must be gone; more than `at_most`
+    break this. Work in flight at the save or at the restore may be on either side. INVALID without exactly one proven
+    restore, and if nothing was acknowledged outside of the time that was rolled back.
     """
     ops, finals = recording.operations(load), recording.final_reads(load)
     restores = measure.faults(recording, _RESTORE)

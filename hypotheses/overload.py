@@ -38,7 +38,7 @@ def load_is_shed(
 
     Of the operations that were not acknowledged (from the start of the method on, or while `fault` was in force), at
     least the share `refused` must be answered 429 or 503, and 99 % of these answers must come `within`. Consul (1.16
-    and later) answers so when a rate limit is exceeded: 503 if only the leader could have served the request.
+    and later) answers so over a rate limit: 503 if only the leader could have served the request.
     """
     ops = recording.operations(load)
     picked = measure.during(recording, ops, fault) if fault else ops.between(measure.method(recording)[0], _FOREVER)
@@ -96,7 +96,7 @@ def shed_is_counted(recording: Recording, *, load: str) -> Held:
 
     Judges a `sample.logs` load, once its queues are empty. Every acknowledged batch is in search (`LOAD.indexed`) or
     was shed on purpose (`LOAD.shed`); a batch whose outcome is unknown may be either, or neither. INVALID if nothing
-    was shed. In line-lbaas-2021 full buffers dropped logs; the answer was to shed early, and to know how much.
+    was shed.
     """
     ops = recording.operations(load)
     if not recording.final_reads(load):
@@ -134,9 +134,9 @@ def recovers_without_restart(
     """Goodput recovers by itself once the load is back to normal: the overload does not sustain itself.
 
     Goodput is the number of operations per second that are acknowledged within `served_within` of their due time. The
-    baseline is the steady state. The time starts when every load's profile is over and every fault is gone (noop and
-    marks do not count). `within` that time, goodput over each `window` is at least `goodput` of the baseline, and stays
-    there until the loads stop. If an agent was restarted meanwhile, the datacenter did not recover by itself.
+    time starts when every load's profile is over and every fault is gone (noop and marks do not count). `within` that
+    time, goodput over each `window` is at least `goodput` of that in the steady state, and stays there until the loads
+    stop. If an agent was restarted meanwhile, the datacenter did not recover by itself.
     """
     start_ns, end_ns = _back_to_normal_ns(recording), measure.loads_end_ns(recording)
     left_s = (end_ns - start_ns) / SECOND
@@ -196,10 +196,9 @@ def starved_while_idle(
 ) -> Held:
     """Requests queue although the CPU of their server is idle: a pool of workers is too small, not the machine.
 
-    In tfs-2013 a service that sent far more requests than before starved its thread pool: pauses of up to 20 s while
-    the pool grew slowly, and only the waiting showed it. While `fault` (or the mark of that name) lasts, the p50 of
-    `load` must be over `p50_above`, and in nine of ten samples the agent of `host` must use less than `cpu_below`
-    cores. A load that was slow before was not starved by the burst: INVALID.
+    In tfs-2013 a service starved its thread pool: pauses of up to 20 s while the pool grew slowly. While `fault` (or
+    the mark of that name) lasts, the p50 of `load` must be over `p50_above`, and in nine of ten samples the agent of
+    `host` must use less than `cpu_below` cores. INVALID if the load was slow before.
     """
     windows = measure.windows(recording, fault)
     spans = [measure.in_full_force(recording, window) for window in windows]

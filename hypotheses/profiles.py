@@ -74,10 +74,9 @@ def profile_names(
     Profiles of that `kind` count, taken while the faults (or the mark) were in force, of any server or of `host`: a
     name, or `leader` for the one that led then. In one of them, stacks with a function that the expression `function`
     finds must be at least `share` of all, and weigh at least `times` as much as in the same server's profile from the
-    steady state; less than one sample there counts as one. So neither a CPU that is busy with something else passes,
-    nor a function that always takes that much. INVALID: no such profile, only idle servers, or, unless another one
-    names it, a profile that is torn, empty, of another moment, or without a healthy one to compare it with. Consul,
-    Nomad and Vault never switch on Go's profiles of mutexes and blocking: these two are empty.
+    steady state; less than one sample there counts as one. INVALID: no such profile, only idle servers, or, unless
+    another one names it, a profile that is torn, empty, of another moment, or without a healthy one to compare it with.
+    Consul, Nomad and Vault never switch on Go's profiles of mutexes and blocking: these two are empty.
     """
     spans = [measure.in_force(recording, window) for window in measure.windows(recording, fault)]
     picked = [

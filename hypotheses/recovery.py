@@ -42,11 +42,9 @@ def writes_recover(
 ) -> Held:
     """Writes are fast again `within` that time after the last fault, and stay fast until the loads stop.
 
-    Fast means: the p50 over each `window` is under `p50_below` (a failed write counts as infinitely slow), and the
-    share of errors from then on is under `errors_below`. The time starts at the end of the last fault; with `fault`, of
-    the last fault of that kind. With `since: start` it starts when the first fault is applied, which is what a failover
-    must achieve on its own. `p50_below` is the normal p50 of Consul KV that Roblox published (300 ms, against 2 s in
-    the outage of October 2021).
+    Fast means: the p50 over each `window` is under `p50_below`, and the share of errors from then on is under
+    `errors_below`. The time starts at the end of the last fault; with `fault`, of the last fault of that kind. With
+    `since: start` it starts when the first fault is applied: what a failover must achieve on its own.
     """
     return _recovers(_Span(recording, load, fault, window, since), p50_below, within, errors_below)
 
@@ -83,11 +81,10 @@ def returns_in_steps(
 ) -> Held:
     """A load that was shut out returns in steps of at most `step`, and never rises while it is sick.
 
-    Roblox let its players back in steps of about 10 % (October 2021), and checked the databases, the caches and
-    stability at each. The level of the load must be at `to` again `within` that time of the end of the last fault
-    (with `fault`, of that fault or mark), and stay there until the loads stop. At each step up, the p50 of the
-    operations due since the previous step must be under `p50_below`. A load whose level was never below `to` was not
-    shut out: INVALID.
+    Roblox let its players back in steps of about 10 % (October 2021). The level of the load must be at `to` again
+    `within` that time of the end of the last fault (with `fault`, of that fault or mark), and stay there until the
+    loads stop. At each step up, the p50 of the operations due since the previous step must be under `p50_below`.
+    INVALID if the level was never below `to`.
     """
     since_ns, until_ns = measure.faults_end_ns(recording, fault), measure.loads_end_ns(recording)
     told = recording.series(f"{load}.level")

@@ -18,13 +18,13 @@ _NAMED = 10
 def registrations_heal(
     recording: Recording, *, load: str, within: Duration, fault: str | None = None, wrong_at_least: AtLeast = 1
 ) -> Held:
-    """Errors that a fault made in Consul's catalog are corrected `within` that time, without anybody's help.
+    """Errors that a fault made in Consul's catalog are corrected `within` that time.
 
     The load is one of `consul.service.registrations`. An error is an instance that is missing, or one that was
-    deregistered and is back. Time counts from when the error was seen; errors from before the fault do not count. At
-    the end the catalog, read consistently, must show each instance as it was last registered or deregistered.
-    INVALID if the fault made fewer than `wrong_at_least` errors, if looks at the catalog failed long enough for one
-    to last longer unseen, and if one had time left when the loads stopped.
+    deregistered and is back; time counts from when it was seen. At the end the catalog, read consistently, must show
+    each instance as it was last registered or deregistered. INVALID if the fault made fewer than `wrong_at_least`
+    errors, if looks at the catalog failed long enough for one to last longer unseen, and if one had time left when the
+    loads stopped.
     """
     found = _Found(recording, load, fault, wrong_at_least)
     took = measure.lasted_s(recording, found.wrong, within, f"instances of {load}")

@@ -72,9 +72,9 @@ def signal_stays(
     """A signal satisfies its `condition` at every look while a fault is in force, like `page.ok == 1`.
 
     With `fault`, while that fault, step or mark lasts; with `during: run`, from the steady state to the end of the
-    loads. For a signal with hosts, every host must meet it. A failed look is unknown: it makes this INVALID, unless a
-    look broke the condition. So does a time without looks that is longer than the probe may be silent. `gap` is how
-    long looks may fail or be missing.
+    loads. For a signal with hosts, every host must meet it. INVALID for a failed look, unless another one broke the
+    condition, and for a time without looks that is longer than the probe may be silent. `gap` is how long looks may
+    fail or be missing.
     """
     if during == "run":
         spans = [(recording.phases.get("steady", measure.method(recording))[0], measure.loads_end_ns(recording))]
@@ -112,8 +112,8 @@ def signal_recovers(
 
     The time starts at the end of the last fault (with `fault`, of that fault, step or mark), or with `since: start`
     when the first one is applied. For a signal with hosts, every host must meet it. Within that time a failed look
-    counts as one that broke the condition. Later it is unknown and makes this INVALID, as in `signal_stays`, with `gap`
-    too. So does a recovery between two looks of which one is in time and one is late.
+    counts as one that broke the condition; later it makes this INVALID, as in `signal_stays`, with `gap` too. So does a
+    recovery between two looks of which one is in time and one is late.
     """
     windows = measure.windows(recording, fault)
     since_ns = (
@@ -162,9 +162,9 @@ def signal_recovers(
 def signal_shows(recording: Recording, *, condition: Condition, within: Duration, fault: str | None = None) -> Held:
     """A signal shows each fault: it satisfies its `condition` `within` that time after the fault began, and not before.
 
-    Use it for an alert that must fire, or a page that must be down. `fault` names one fault, step or mark. A look that
-    satisfied the condition in the steady state makes this INVALID, because an alert that fires already shows nothing.
-    So does a failed look, unless a later look in time is proof enough. For a signal with hosts, one host suffices.
+    Use it for an alert that must fire, or a page that must be down. `fault` names one fault, step or mark. For a signal
+    with hosts, one host suffices. INVALID if a look in the steady state satisfied the condition, and for a failed look,
+    unless a later look in time is proof enough.
     """
     steady_ns = recording.phases.get("steady", measure.method(recording))[0]
     texts, figures = [], {"shown_after_s": 0.0}
@@ -218,9 +218,8 @@ def metrics_exist(
 ) -> Held:
     """The series that dashboards and alerts need exist at every look: the metric contract.
 
-    `probes` are of the kind `metrics`: one for Prometheus, or one for each agent's page, such as that of the old and of
-    the new version in a rollout. Each query must find all its series. `fault`, `during` and `gap` are as in
-    `signal_stays`.
+    `probes` are of the kind `metrics`: one for Prometheus, or one for each agent's page, such as the old and the new
+    version in a rollout. `fault`, `during` and `gap` are as in `signal_stays`.
     """
     looks = {}
     for probe in probes:

@@ -41,10 +41,10 @@ def slo_met(recording: Recording, *, probe: str, budget: Percent | None = None) 
     """An OpenSLO objective is met, from the steady state to the end of the loads; says how much error budget was burnt.
 
     `probe` is of the kind `slo`. A window that is shorter than the run is judged wherever it fits into the run, and may
-    burn its whole error budget, or the share `budget`. If the window is longer than the run, the run may burn the share
-    `budget` of it, assuming the run's rate of events for the whole window. INVALID: no event, more good events than
-    events, a run shorter than the window without `budget`, and any time in which events were not counted (no data, a
-    counter reset, a failed or missing look), unless the events that were counted burnt too much by themselves.
+    burn its whole error budget, or the share `budget`. If the window is longer, the run may burn the share `budget` of
+    it, assuming the run's rate of events throughout. INVALID: no event, more good events than events, a run shorter
+    than the window without `budget`, and any time in which events were not counted (no data, a counter reset, a failed
+    or missing look), unless the counted ones burnt too much by themselves.
     """
     spec = recording.experiment.probes.get(probe)
     if spec is None or spec.kind != _KIND:

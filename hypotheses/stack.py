@@ -37,11 +37,9 @@ def cascade_within(
 ) -> Held:
     """Loads that fall with the fault are back in their objective `within` that time after it; others never leave it.
 
-    In breach: the p50 over a `window` is `p50_below` or more (a failed operation counts as infinitely slow). For
-    each load the verdict says how long after the fault was applied it was in breach, and how long after the end of
-    the fault it was back for good; for each product the first and the last of its loads. Each of `load` must have
-    been in breach, or there was no cascade to judge: INVALID. None of `spared` may have been. INVALID too if a load
-    was in breach before the fault, or was not measured all the time.
+    In breach: the p50 over a `window` is `p50_below` or more. For each load the verdict says when it was in breach, and
+    when it was back for good. None of `spared` may have been in breach. INVALID unless each of `load` was, and if a
+    load was in breach before the fault, or was not measured all the time.
 
     `waits` are loads that fall as well, but whose operations are errors until they are corrected, like those of
     `nomad.services`: such a load is in breach while one of them takes `wait_below` or more.
@@ -212,11 +210,11 @@ def telemetry_survives(
 ) -> Held:
     """While the fault is in force, the metrics of the servers that it makes sick can still be read.
 
-    The load is one of `consul.metrics.read`. For each server that the load read in the 5 s before the fault, the
-    longest time without metrics during the fault must stay under `gap_below`. With `targets_at_least` that many servers
-    are enough: a server that the fault ends has no metrics to read. INVALID if nothing was read before the fault, if no
-    look was due for longer than that while it was in force, or if the fault was shorter: then a gap could not have been
-    seen. `contrast` shows what monitoring that depends on Consul misses.
+    The load is one of `consul.metrics.read`. For each server that it read in the 5 s before the fault, the longest time
+    without metrics during the fault must stay under `gap_below`. With `targets_at_least` that many servers are enough:
+    a server that the fault ends has no metrics to read. INVALID if nothing was read before the fault, or if such a gap
+    could not have been seen: no look was due for longer, or the fault was shorter. `contrast` shows what monitoring
+    that depends on Consul misses.
     """
     ops = recording.operations(load)
     worst: dict[str, float] = {}
@@ -295,9 +293,9 @@ def gate_opens(
 ) -> Held:
     """After a step of a restart, the conditions for the next one are met `within` that time, and stay met.
 
-    The gate is open while all conditions of `require` hold; they compare signals of probes, or of loads, with
-    numbers. It must have been closed while the fault (the step that kept agents down) was in force, or there was no
-    gate: INVALID. With `before`, the next step: the gate must be open before that step's agents were started again.
+    The gate is open while all conditions of `require` hold; they compare signals of probes, or of loads, with numbers.
+    INVALID unless it was closed while the fault (the step that kept agents down) was in force. With `before`, the next
+    step: the gate must be open before that step's agents were started again.
     """
     began_ns = min(in_force(recording, one)[0] for one in measure.faults(recording, fault))
     ended_ns, end_ns = measure.faults_end_ns(recording, fault), measure.loads_end_ns(recording)

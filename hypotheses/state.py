@@ -46,20 +46,17 @@ def no_write_lost_but_rolled_back(
     """A snapshot reset rolls back only writes made after the snapshot, and none of them reappears.
 
     Every acknowledged write gets one fate. *Kept*: it is there at the end. *Overwritten*: a later write replaced it.
-    *Rolled back*: it was acknowledged between the save and the restore of the snapshot, and is gone: the price of the
-    reset, listed by key. *Lost*: it was in the snapshot, or was acknowledged after the restore, and is gone.
-    *Resurrected*: it was overwritten before the snapshot, or was rolled back, and is there again. *In flight*: it was
-    under way at the save or the restore, and nothing says on which side it took effect.
-
-    A write that was overwritten before anybody read it cannot be checked, nor can one that was rolled back: it is gone
-    either way. The verdict says how many acknowledged writes were checkable, and how many of those were acknowledged
-    while a fault was in force. For each fault, of the writes that were not rolled back, at least half (or 500) must be
-    checkable, both while it was in force and in the 5 s before it; otherwise the result is INVALID.
+    *Rolled back*: it was acknowledged between the save and the restore, and is gone: the price of the reset, listed by
+    key. *Lost*: it was in the snapshot, or was acknowledged after the restore, and is gone. *Resurrected*: it was
+    overwritten before the snapshot, or rolled back, and is there again. *In flight*: it was under way at the save or
+    the restore, and may be on either side.
 
     Lost and resurrected writes break the hypothesis. So does a key that, right after the restore, differs from the
-    snapshot in value or indexes although no later write touched it. Rolled-back writes are only counted, unless there
-    are more than `at_most`. Keys below the prefixes `leave_out` are not compared: those that another program writes all
-    the time, like Vault below `vault/`.
+    snapshot in value or indexes although no later write touched it, and more than `at_most` rolled-back writes. Keys
+    below the prefixes `leave_out`, which another program writes all the time, are not compared.
+
+    A write that was overwritten unread, or rolled back, cannot be checked. Of the other writes, at least half (or 500)
+    must be checkable while each fault was in force, and in the 5 s before it; otherwise INVALID.
     """
     ops, finals = recording.operations(load), recording.final_reads(load)
     if not ops.ok.any():
@@ -134,10 +131,10 @@ def _names(keys: list[str]) -> str:
 def cas_does_not_cross_reset(recording: Recording, *, load: str) -> Held:
     """After a snapshot reset, a compare-and-set with an older index succeeds only if the key is unchanged.
 
-    The load must be a `consul.kv.cas`: each of its operations records the ModifyIndex that it sent and the value that
-    it had read with that index. Every value is written only once in a run, so a value from before the reset that is not
-    in the snapshot cannot be the key's value after it. A reset makes the indexes of keys go backwards: a client must
-    compare for "equal", as Consul does, not for "greater".
+    The load must be a `consul.kv.cas`, which records the ModifyIndex that it sent and the value that it had read with
+    that index. Every value is written only once in a run, so a value from before the reset that is not in the snapshot
+    cannot be the key's value after it. A reset makes the indexes of keys go backwards: a client must compare for
+    "equal", as Consul does, not for "greater".
     """
     reset = find_reset(recording)
     tried = _tried_across(recording.operations(load), reset)
@@ -213,10 +210,9 @@ def write_amplification_below(
     """A commit writes less than `times` the bytes it wrote in the steady state.
 
     Bytes per commit: the mean of `process.wchar_rate` (all bytes that the Consul process passes to write calls, sockets
-    included) divided by the rate at which `raft.commit_index` grows. It depends on the software and hardly on the
-    machine: with BoltDB each commit rewrites the list of free pages, 8 bytes per page. It is measured on `host`, by
-    default the leader, from the end of the fault until the loads stop (with `since: start`, while the fault is in
-    force). The baseline runs from the start of the steady state to the start of the method.
+    included) divided by the rate at which `raft.commit_index` grows. With BoltDB each commit rewrites the list of free
+    pages, 8 bytes per page. It is measured on `host`, by default the leader, from the end of the fault until the loads
+    stop (with `since: start`, while the fault is in force).
     """
     method_ns, _ = measure.method(recording)
     before = _bytes_per_commit(recording, host, recording.phases["steady"][0], method_ns)
@@ -303,10 +299,9 @@ def raft_commit_below(
 ) -> Held:
     """Consul's own raft.commitTime is fast: `percent` of its samples are below `below`.
 
-    A sample is the leader's mean over the last complete 10 s interval of Consul's telemetry (`raft.commitTime`).
-    Samples count from `within` after the end of the fault on (with `since: start`, after the fault was proven). The
-    default is two intervals: an earlier sample still covers time before that moment. INVALID where an interval has no
-    sample.
+    A sample is the leader's mean over the last complete 10 s interval of Consul's telemetry. Samples count from
+    `within` after the end of the fault on (with `since: start`, after the fault was proven); the default is two
+    intervals, because an earlier sample still covers time before that moment. INVALID where an interval has no sample.
     """
     start_ns, end_ns = _span(recording, fault, since)
     start_ns += int(within * SECOND)

@@ -11,8 +11,8 @@ def steady_state_holds(recording: Recording) -> Held:
     """Each condition of the steady state holds from the steady state to the end of the method.
 
     Each is measured over windows of its own length (`for` of the condition, otherwise of the steady state), and the
-    worst window decides. `hashidrill run --no-faults` asks it: a steady state that does not hold by itself blames a
-    fault for what it did not do. With faults in the method it holds them to the limits of the steady state.
+    worst window decides. `hashidrill run --no-faults` asks it. With faults in the method it holds them to the limits of
+    the steady state.
     """
     steady = recording.experiment.steady_state
     width_s = float(steady.for_)

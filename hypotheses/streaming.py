@@ -48,14 +48,12 @@ def streaming_no_worse_than_long_poll(
     """Streaming keeps the KV latency SLO up to at least the same load as long polling, in one run.
 
     The run has two arms: one while a `consul.config` fault that sets `use_streaming_backend` is in force, one while
-    none is. A step of the profile of `steps_of` belongs to an arm if it lies entirely in it. A step keeps the SLO if
-    the p50 of `load`, from `settle` after the start of the step, is under `p50_below` (300 ms is Roblox's normal; a
-    failed operation counts as infinitely slow). If `steps_of` is a load of open streams or views, 90 % of them must
-    also be open at the end of the step. If equal steps follow one another, the last one counts: by then every stream is
-    open. An arm's knee is the highest level up to which every step kept the SLO. With `find_knee`, a run in which
-    neither arm broke is INVALID: its steps were too low. With `p50_at_most`, streaming's p50 must also be at most that
-    share of long polling's, at every level that both kept. `churn` names loads whose acknowledged changes per second
-    the text reports: long polls that look fast may only have throttled them.
+    none is. A step of the profile of `steps_of` belongs to an arm if it lies entirely in it. It keeps the SLO if the
+    p50 of `load`, from `settle` after its start, is under `p50_below`, and, for a load of streams or views, 90 % of
+    them are open at its end. Of equal steps in a row the last one counts. An arm's knee is the highest level up to
+    which every step kept the SLO. With `find_knee`, a run in which neither arm broke is INVALID. With `p50_at_most`,
+    streaming's p50 must also be at most that share of long polling's at every level that both kept. The text reports
+    the acknowledged changes per second of the loads `churn`: long polls that look fast may only have throttled them.
     """
     changing = [churn] if isinstance(churn, str) else churn or []
     arms = _arms(recording, load, steps_of, limit=p50_below, settle=settle, changing=changing)
@@ -278,10 +276,10 @@ def watchers_converge(
     """Every watcher of a `consul.watch` load sees the final state `within` that time.
 
     The final state is what a consistent read returned after the loads stopped. A watcher has converged if it saw that
-    state `within` the last change by `writes` (of its key, if that load writes keys) and the end of the last fault,
-    and saw no other state afterwards. A watcher is not judged if the loads stopped before its time was over, or if it
-    never saw anything but the final state: it had nothing to learn. A restore wakes no watcher: its indexes are behind
-    the ones that long polls and streams wait for, so a watcher learns of it only when its `wait` is over.
+    state `within` the last change by `writes` (of its key, if that load writes keys) and the end of the last fault, and
+    saw no other state afterwards. It is not judged if the loads stopped before its time was over, or if it never saw
+    another state. A restore wakes no watcher, because its indexes are behind the ones waited for: a watcher learns of
+    it only when its `wait` is over.
     """
     finals = recording.final_reads(load)
     if not finals:

@@ -7,7 +7,7 @@ other write: `writes_recover`, `no_acknowledged_write_lost`.
 import numpy as np
 
 from hashidrill import Duration, Held, HypothesisInvalidError, Recording, Series, hypothesis, measure, require
-from hashidrill.core.hypothesis import room
+from hashidrill.core.hypothesis import needs_fault, room
 from hashidrill.core.judging.measure import SECOND, STEP_S, Reign, in_force, latest, longest_run, named, seconds, when
 from hashidrill.core.recording.reader import Bools, Int64s
 
@@ -22,11 +22,11 @@ _FRESH_S = 5.0
 def vault_serves_within(recording: Recording, *, within: Duration = Duration("10s"), fault: str | None = None) -> Held:
     """After a fault makes Vault lose its active server, Vault has an active server again `within` that time.
 
-    The time runs from the loss: the last time that the active server reported to be active, or the start of the
-    fault if it reported nothing since; noticing is part of it. Each loss while a fault is in force counts. With
-    integrated storage a standby takes over after an election of Raft, some seconds; with `storage: consul` the
-    session of the dead server has to expire first (15 s to 30 s) and then Consul's lock-delay of 15 s: allow a
-    minute. For a fault that leaves the active server in place, use `vault_has_one_active`.
+    The time runs from the loss: the last time that the active server reported to be active, or the start of the fault
+    if it reported nothing since; noticing is part of it. Each loss while a fault is in force counts. With integrated
+    storage a standby takes over some seconds later; with `storage: consul` the dead server's session has to expire
+    first (15 s to 30 s) and then Consul's lock-delay of 15 s: allow a minute. For a fault that leaves the active server
+    in place, use `vault_has_one_active`.
     """
     took_s: dict[str, float] = {}
     watched_ns = measure.loads_end_ns(recording)
@@ -61,9 +61,8 @@ def vault_serves_within(recording: Recording, *, within: Duration = Duration("10
 def vault_has_one_active(recording: Recording, *, grace: Duration = Duration("2s"), fault: str | None = None) -> Held:
     """From the start of the method until the loads stop, exactly one server reports to be active.
 
-    None, or several, count once that lasts longer than `grace`: the servers are asked one by one, so a server that
-    steps down and one that takes over may be asked in the wrong order. With `fault`, only while faults of that kind
-    are in force.
+    None, or several, count once that lasts longer than `grace`, because the servers are asked one by one. With `fault`,
+    only while faults of that kind are in force.
     """
     if fault is None:
         spans = [(measure.method(recording)[0], measure.loads_end_ns(recording))]
@@ -85,7 +84,7 @@ def vault_has_one_active(recording: Recording, *, grace: Duration = Duration("2s
     return Held(f"Vault had one active server all the time (at most {seconds(longest_s)} without)", longest_s=longest_s)
 
 
-@hypothesis
+@hypothesis(never=needs_fault)
 def vault_green_but_sick(
     recording: Recording,
     *,
@@ -96,10 +95,9 @@ def vault_green_but_sick(
 ) -> Held:
     """Vault's users suffer while every check of it is green: one active server, and none sealed.
 
-    It holds if, while a fault is in force, the p50 of the load over 1 s is over `p50_below` for `at_least` in a row,
-    and all that time one server reports to be active, and each reports to be unsealed. It is broken if a check turned
-    red, or if the load never got slow; the text says which. It describes a trap: Vault's storage may be too slow, and
-    Vault's health checks do not measure that.
+    While a fault is in force, the p50 of the load over 1 s is over `p50_below` for `at_least` in a row, and all that
+    time one server reports to be active, and each to be unsealed. If not, the text says whether a check turned red, or
+    the load never got slow. It describes a trap: Vault's health checks do not measure its storage.
     """
     longest_s, span, worst_s, reds = 0.0, "", 0.0, set[str]()
     for window in measure.windows(recording, fault):

@@ -7,6 +7,7 @@ import numpy as np
 from pydantic import Field
 
 from hashidrill import Held, HypothesisInvalidError, Operations, Recording, hypothesis, measure, require
+from hashidrill.core.hypothesis import needs_fault
 from hashidrill.core.judging.checkable import ENOUGH, Coverage, Reset, coverage, find_reset
 from hashidrill.core.judging.linearizability import Registers, check_registers, seen_at_the_end
 from hashidrill.core.judging.measure import SECOND, when
@@ -18,7 +19,7 @@ _SHOWN = 3
 AtLeast = Annotated[int, Field(ge=0)]
 
 
-@hypothesis(needs_valid_run=False, timed=False)
+@hypothesis(needs_valid_run=False, timed=False, never=needs_fault)
 def no_secret_lost(
     recording: Recording,
     *,
@@ -29,12 +30,12 @@ def no_secret_lost(
 ) -> Held:
     """Each secret whose write Vault acknowledged is readable afterwards, and Vault's storage lists it.
 
-    Losses, phantoms and checkable writes are defined as for `no_acknowledged_write_lost`. Vault's active server
-    keeps secrets in memory, and still answers from there when its storage lost them. So the load of `vault.kv.write`
-    also makes the storage list its secrets: a secret that is not listed is lost, whatever was read.
+    Losses, phantoms and checkable writes are those of `no_acknowledged_write_lost`. Vault's active server still answers
+    from memory when its storage lost a secret. So the load of `vault.kv.write` also makes the storage list its secrets:
+    one that is not listed is lost, whatever was read.
 
-    With `snapshot`, that snapshot was restored in this run: a secret that was acknowledged between its save and its
-    restore may be gone. Such secrets are counted as rolled back. INVALID if fewer than `rolled_back_at_least` were.
+    With `snapshot`, that snapshot was restored in this run: a secret acknowledged between its save and its restore may
+    be gone, and counts as rolled back. INVALID if fewer than `rolled_back_at_least` were.
     """
     ops, finals = recording.operations(load), recording.final_reads(load)
     if not ops.ok.any():
@@ -96,7 +97,7 @@ def _secrets(recording: Recording, load: str, ops: Operations, found: Registers,
     return "\n".join([*lines, f"hint: {measure.restored(recording)}"])
 
 
-@hypothesis(needs_valid_run=False, timed=False)
+@hypothesis(needs_valid_run=False, timed=False, never=needs_fault)
 def no_lease_lost(
     recording: Recording,
     *,
@@ -107,15 +108,13 @@ def no_lease_lost(
 ) -> Held:
     """Each lease that Vault granted, and whose time has not run out, exists afterwards; each revoked one stays revoked.
 
-    The load is one of `vault.token.churn`: each token is a lease, with the time that Vault granted. At the end the load
-    looks each lease up, and also lists the storage, because Vault answers lookups from memory. A token that Vault does
-    not know, or does not list, although its time had not run out after the look-ups, is lost: it expired early, or was
-    forgotten. A revoked token that is valid is worse than a lost one, and breaks it too.
+    The load is one of `vault.token.churn`: each token is a lease. At the end the load looks each lease up, and also
+    lists the storage, because Vault answers lookups from memory. A token that Vault does not know, or does not list,
+    although its time had not run out, is lost. A revoked token that is valid is worse, and breaks it too.
 
-    The verdict says how many leases could be checked: in total, and of those granted while a fault was in force. For
-    each fault, at least half (or 500) of those granted inside must be checkable, and of those granted before it, or
-    the result is INVALID. With `snapshot`, as for `no_secret_lost`: a lease that was granted between the save and
-    the restore may be gone, and one that was revoked there may be valid.
+    For each fault, at least half (or 500) of the leases granted while it was in force must be checkable, and of those
+    granted before it; otherwise INVALID. With `snapshot`, as for `no_secret_lost`: a lease granted between the save and
+    the restore may be gone, and one revoked there may be valid.
     """
     ops, finals = recording.operations(load), recording.final_reads(load)
     if not ops.ok.any():

@@ -46,13 +46,12 @@ class ThrottleParams(Strict):
 class CpuThrottle(BaseFault[ThrottleParams]):
     """Limits all processes on the host together to `cores` of CPU.
 
-    The observer is a busy loop on that host with more threads than `cores`, measured in 18 windows of 150 ms. A hit
-    is a window in which it gets no more than a quota of `cores` allows. In force, the loop and the agent together
-    get between half of `cores` and a tenth more.
+    The observer is a busy loop on that host with more threads than `cores`, measured in 18 windows of 150 ms. A hit is
+    a window in which it gets no more than a quota of `cores` allows. In force, the loop and the agent together get
+    between half of `cores` and a tenth more.
 
-    Limits: without permission to make cgroups, agent and canary are stopped in each period of 100 ms once they have
-    used their share, and continued in the next. `hashidrill doctor` says which method this machine gets. CPU that
-    the host does not use is free for the other hosts.
+    Limits: without permission to make cgroups (`hashidrill doctor` says so), agent and canary are stopped in each
+    period of 100 ms once they have used their share. CPU that the host does not use is free for the other hosts.
     """
 
     kind: ClassVar[str] = "cpu.throttle"

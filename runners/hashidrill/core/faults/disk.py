@@ -268,12 +268,11 @@ class LatencyParams(Strict):
 class DiskLatency(DiskTrialFault[LatencyParams]):
     """Delays disk operations by `delay`, plus or minus `jitter`.
 
-    A hit is an operation that takes 98 % of the shortest delay; where jitter is over half of the delay, one that
-    takes `delay - jitter/2`, as three in four do.
+    A hit is an operation that takes 98 % of the shortest delay; where jitter is over half of the delay, one that takes
+    `delay - jitter/2`, as three in four do.
 
-    Limits: does not affect `mmap`, which BoltDB uses for reads. The delay applies per call, not per byte. Each of
-    the two proofs waits for the delay, so `for` is at least twice `delay` and `jitter` together; `hashidrill
-    validate` refuses less.
+    Limits: does not affect `mmap`, which BoltDB uses for reads. The delay applies per call, not per byte. `for` is at
+    least twice `delay` and `jitter` together, because each of the two proofs waits for them.
     """
 
     kind: ClassVar[str] = "disk.latency"
@@ -434,9 +433,8 @@ class DiskFull(BaseFault[FullParams]):
     Its proof involves no chance: a write of more than `leave` fails, while it succeeds before and after the fault.
 
     Limits: the file system is in memory: it really fills up, but it is faster than a disk. Consul's write-ahead log
-    preallocates segments of 64 MB and notices a full disk only when it needs the next one (on 1.22.2, 401 writes in
-    20 s at 0 B free and no error); `raft_logstore: {backend: boltdb}` notices at once, and `raft/leader-disk-full`
-    uses it. The report says so if a fault was proven but neither its agent nor a load showed an effect.
+    preallocates segments of 64 MB and notices a full disk only when it needs the next one; `raft_logstore: {backend:
+    boltdb}` notices at once (`raft/leader-disk-full`).
     """
 
     kind: ClassVar[str] = "disk.full"
@@ -527,8 +525,7 @@ _SLOWEST = Bandwidth("50B/s")
 class DiskBandwidth(DiskTrialFault[BandwidthParams]):
     """Limits disk reads or writes to `rate`; operations queue for it.
 
-    Each of the observer's operations moves as many bytes as `rate` allows in 20 ms. A hit is one that takes at least 95
-    % of that time.
+    A hit is an operation of as many bytes as `rate` allows in 20 ms that takes at least 95 % of that time.
 
     Limits: counts the bytes of each call (vectored calls count as 4 KiB); does not model page cache and `mmap`.
     """

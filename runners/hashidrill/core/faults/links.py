@@ -223,7 +223,7 @@ class Ports:
 
 OBSERVER = Observer(
     "the canary's exchanges through a second proxy, and the packet counter of the port's own rule",
-    "the second proxy gets its toxics like the port's own one; toxiproxy's API confirms those of the port's",
+    "toxiproxy; its API confirms the toxics of the port's own proxy",
 )
 
 

@@ -45,12 +45,11 @@ class MemoryPressure(BaseFault[PressureParams]):
 
     `by: limit` limits the agents' cgroup to less than they use. `by: neighbour` limits the group to the memory in use,
     and starts another process in it that takes part of that memory. The revert starts agents that the kernel has
-    killed. cgroup v2 uses memory.high and memory.max, v1 memory.limit_in_bytes; a machine without them refuses the
-    fault.
+    killed. A machine without cgroups (v1 or v2) refuses the fault.
 
-    The observer starts a process among the agents that takes 32 MiB more than the limit: in force, the kernel kills
-    it while all of them together hold no more than the limit, and has counted a refusal; before and after the fault,
-    the process gets all of it.
+    The observer starts a process among the agents that takes 32 MiB more than the limit: in force, the kernel kills it
+    while all of them together hold no more than the limit, and has counted a refusal; before and after the fault, the
+    process gets all of it.
     """
 
     kind: ClassVar[str] = "memory.pressure"

@@ -73,10 +73,10 @@ class LatencyParams(LinkParams):
 class NetworkLatency(LinkFault):
     """Adds `delay` to requests on connections to the port.
 
-    Limits: TCP only. Connections older than the fault are not slowed but reset at their next packet; connections
-    open when the fault ends are closed. The port sees connections from its own host. The delay applies to data, not
-    to opening a connection. It cannot be proven during a partition or loss, so the combination is refused. If a
-    toxiproxy does not answer during the revert, it is killed with all connections through it.
+    Limits: TCP only. Connections older than the fault are not slowed but reset at their next packet; connections open
+    when the fault ends are closed. The port sees connections from its own host. The delay applies to data, not to
+    opening a connection. Refused together with a partition or loss, during which it cannot be proven. A toxiproxy that
+    does not answer during the revert is killed with all connections through it.
     """
 
     kind: ClassVar[str] = "network.latency"

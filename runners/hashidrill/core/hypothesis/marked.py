@@ -299,6 +299,17 @@ def _assertion_text(failure: AssertionError) -> str:
 Since = Literal["end", "start"]
 
 
+def needs_fault(params: Any, experiment: Experiment) -> Iterator[tuple[str, str]]:
+    """For `@hypothesis(never=needs_fault)`: a method of marks alone breaks nothing, and each run of it is INVALID.
+
+    A mark counts where the parameter `fault` names it.
+    """
+    if getattr(params, "fault", None) or _spans(experiment, None):
+        return
+    key, more = ("fault", ", or name a mark here") if hasattr(params, "fault") else ("load", "")
+    yield key, f"no step of the method has a fault, so there is nothing to judge: add one{more}"
+
+
 def room(
     key: str = "within", *, since: Since = "end", until: Literal["loads", "fault"] = "loads", window: bool = True
 ) -> Never:
@@ -311,6 +322,8 @@ def room(
     """
 
     def never(params: Any, experiment: Experiment) -> Iterator[tuple[str, str]]:
+        if hasattr(params, "fault"):
+            yield from needs_fault(params, experiment)
         wanted = getattr(params, key)
         named = _spans(experiment, getattr(params, "fault", None))
         if wanted is None or not named:

@@ -103,7 +103,7 @@ class AlertsProbe(ServerProbe):
     Signal: `firing`, how many of them do; only alerts with these `labels` count. It is unknown if an alert has no rule,
     if its rule failed or was last evaluated longer than `stale_after` ago, if an alert lacks one of `labels`, fires
     twice with the same labels, has no finite value, or is silenced or inhibited, if the `watchdog` does not fire, for
-    an answer out of a cache or with warnings, and if there is none. `url` is the address without `/api`.
+    an answer out of a cache or with warnings, and without one. `url` is the address without `/api`.
     """
 
     kind = "alerts"

@@ -121,11 +121,11 @@ class MetricsParams(HttpAccess):
 class MetricsProbe(ServerProbe):
     """Looks whether named series exist, in Prometheus or on an agent's page of metrics: a contract with dashboards.
 
-    Signals: `ok` (1 if all exist, otherwise 0; the missing ones are named), and `lag` (how old the newest sample is, in
+    Signals: `ok` (1 if all exist, otherwise 0; the missing ones are named), and `lag` (the age of the newest sample, in
     seconds, of the series for which that is longest). A series whose value is NaN exists. In Prometheus, a series
-    exists while its target is scraped. `lag` looks back further, for `look_back`: it grows while a target is down. It
-    is unknown without a sample in that time, for a sample from the future, and for a page. Both are unknown if there
-    is no answer, if the answer is only a part, and if Prometheus did not evaluate the query again since the last look.
+    exists while its target is scraped; `lag` looks back further, for `look_back`, and grows while a target is down. It
+    is unknown without a sample in that time, for a sample from the future, and for a page. Both are unknown without an
+    answer, for a part of one, and if Prometheus did not evaluate the query again since the last look.
     """
 
     kind = "metrics"

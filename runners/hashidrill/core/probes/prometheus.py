@@ -97,12 +97,12 @@ class _Answer(BaseModel):
 class PrometheusProbe(ServerProbe):
     """Asks Prometheus' API for the present value of a query, which must be one series.
 
-    Signal: `value`. It is unknown if there is no series or more than one, if a label differs, for NaN and infinity,
-    for a sample older than `stale_after`, for an answer with warnings (a part of the data may be missing), for one that
-    Prometheus evaluated before the last look (a cache), and if Prometheus does not answer. `url` is the address without
-    `/api/v1`. With `counter`, the first look, the one after a gap, and the one after a reset are unknown. The age of a
-    sample is known for a plain selector; an expression is evaluated over samples of that age where Prometheus knows
-    `lookback_delta`; what a range like `[1m]` covers is up to you.
+    Signal: `value`. It is unknown if there is no series or more than one, if a label differs, for NaN and infinity, for
+    a sample older than `stale_after`, for an answer with warnings, for one that Prometheus evaluated before the last
+    look (a cache), and without an answer. `url` is the address without `/api/v1`. With `counter`, the first look, the
+    one after a gap, and the one after a reset are unknown. The age of a sample is known for a plain selector; an
+    expression is evaluated over samples of that age where Prometheus knows `lookback_delta`; what a range like `[1m]`
+    covers is up to you.
     """
 
     kind = "prometheus"

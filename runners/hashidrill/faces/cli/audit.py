@@ -59,9 +59,9 @@ def audit(  # noqa: PLR0917 - each is an option of the command line
 ) -> None:
     """Find missing or harmful retry logic in configuration. Starts nothing.
 
-    Reads agent configuration of Consul, Nomad and Vault, Nomad jobs, Consul config entries, consul-template, Vault
-    Agent, systemd units, environment files, and Python that calls them. Exit codes: 0 nothing found, 1 findings, 2 bad
-    usage or a file that cannot be read (it still judges the others).
+    Reads agent configuration, Nomad jobs, Consul config entries, consul-template, systemd units, environment files, and
+    Python that calls Consul, Nomad or Vault. Exit codes: 0 nothing found, 1 findings, 2 bad usage or a file that cannot
+    be read (it still judges the others).
     """
     if rules or explain is not None:
         _show_rules(explain, as_json=as_json)

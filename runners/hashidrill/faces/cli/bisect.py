@@ -96,8 +96,8 @@ def bisect(
 ) -> None:
     """Find the change, version or commit that breaks an experiment.
 
-    Runs both ends first, then about log2 of the candidates between them. It repeats runs until a wrong answer is less
-    likely than 1 in 100, as long as at most one run in five is wrong. INVALID runs are repeated and never counted.
+    Runs both ends first, then about log2 of the candidates between them. Runs are repeated until a wrong answer is less
+    likely than 1 in 100, if at most one run in five is wrong.
 
     Exit codes: 0 found, 2 bad usage, or an end is not as declared (good or bad), 3 cannot tell, 4 a fault could not be
     reverted, 130 interrupted (--resume goes on).

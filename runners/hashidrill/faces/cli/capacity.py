@@ -68,9 +68,8 @@ def capacity(
 ) -> None:
     """Find the highest value at which an SLO holds.
 
-    The command repeats the experiment. The SLO must hold in the steady state, over the method, and under each single
-    fault; with `for`, over each window of that length. A run without a valid measurement counts neither way and is
-    repeated once.
+    It must hold in the steady state, over the method, and under each single fault; with `for`, over each window of that
+    length. A run without a valid measurement counts neither way and is repeated once.
 
     Exit codes: 0 found, 1 fails even at the lowest value, 2 bad usage, 3 the generator was the bottleneck from the
     start, or two runs at one value were not valid, 4 a fault could not be reverted, 130 interrupted (prints what it

@@ -143,10 +143,9 @@ def resume(
 ) -> None:
     """Go on with a day that was interrupted.
 
-    Answered questions are not asked again, and finished experiments do not run again. A run that was interrupted is run
-    again; the report names the interrupted one. An experiment that had ended is only judged. A day that ran with
-    --attach needs --attach again: the day's folder must not decide which datacenter is broken. Exit codes as of
-    `gameday run`.
+    Answered questions are not asked again; an interrupted run is run again, and a finished one only judged. A day that
+    ran with --attach needs --attach again: the day's folder must not decide which datacenter is broken. Exit codes as
+    of `gameday run`.
     """
     memory = Memory.of(notify)
     folder = find_day(day, runs_dir.parent / DAYS, open_only=day is None)

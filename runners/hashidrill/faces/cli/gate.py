@@ -173,8 +173,8 @@ def gate(
 
     A change of version too.
 
-    Runs experiments on both sides in turn, with the same loads and faults, until it is sure. A figure that is surely
-    worse, or an expectation that the change breaks, is a regression. Leaves out keys that tie an agent to its machine.
+    Runs experiments on both sides in turn until it is sure. A figure that is surely worse, or an expectation that the
+    change breaks, is a regression. Keys that tie an agent to its machine are left out.
 
     Exit codes: 0 no change, no regression or an improvement, 1 regression, 2 bad usage or a configuration that an agent
     refuses, 3 cannot tell (see --on-cannot-tell), 4 a fault could not be reverted, 130 interrupted.

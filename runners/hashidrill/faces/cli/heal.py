@@ -55,11 +55,10 @@ def heal(
 ) -> None:
     """Clean up after dead runs.
 
-    Reverts faults that may be in force, and removes what is left of their sandboxes. Acts only on recordings of this
-    machine. Leaves alone runs that are still active, and runs of another machine, container or user. With --attach,
-    reverts what runs against that datacenter left in force, from their journals, removes what their loads left, and
-    writes audit lines. A RUN that another machine recorded is reverted on the hosts that you confirm, on the terminal
-    or with --yes, while the datacenter is armed for its experiment.
+    Reverts faults that may be in force, and removes what is left of their sandboxes. Leaves alone active runs, and runs
+    of another machine, container or user. With --attach, also what runs against that datacenter and their loads left,
+    from their journals, with audit lines. A RUN that another machine recorded is reverted on the hosts that you
+    confirm, on the terminal or with --yes, while the datacenter is armed for its experiment.
 
     Exit codes: 0 nothing is left, 2 bad usage, 4 a fault is still in force, or something of a load is still there.
     """

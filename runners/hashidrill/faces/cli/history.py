@@ -243,9 +243,8 @@ def coverage(
     """Show which failure modes were drilled, and what to run next.
 
     A failure mode is a kind of fault on a role, such as `disk.latency on consul:leader`, of the experiments that ship
-    and your own. A failure mode counts as drilled if a run was PASS or FAIL and an observer saw the fault in force.
-    Failure modes that were never drilled come first (among them, those of most experiments first); then those drilled
-    longest ago.
+    and your own. It counts as drilled if a run was PASS or FAIL and an observer saw the fault in force. Those never
+    drilled come first, then those drilled longest ago.
     """
     from hashidrill.core.experiment.library import experiments  # noqa: PLC0415 - pydantic, which lists do without
     from hashidrill.gamedays.history import coverage as drilled  # noqa: PLC0415 - as above

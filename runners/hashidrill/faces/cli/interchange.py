@@ -44,14 +44,12 @@ def export(
 ) -> None:
     """Print an experiment, or a recording's profiles, for another tool.
 
-    For Chaos Mesh a Workflow, for Litmus a ChaosEngine, for pods of the official charts. Standard error names what the
-    export loses: always the proofs and the verdict.
+    For Chaos Mesh a Workflow, for Litmus a ChaosEngine. Standard error names what is lost: always proofs and verdict.
 
     With chaos-toolkit, writes an experiment whose action runs hashidrill and whose hypothesis is the verdict: `chaos
-    run` ends with 0 only after a PASS, and its journal has the proofs. This command starts nothing and sends nothing.
+    run` ends with 0 only after a PASS, and its journal has the proofs.
 
-    With speedscope, prints the Go profiles of a recording as one JSON file for https://www.speedscope.app, which reads
-    it in the browser.
+    With speedscope, prints the Go profiles of a recording as one JSON file for https://www.speedscope.app.
     """
     if to not in FORMATS:
         raise UsageError(f"there is no format {to!r}: {near(to, FORMATS)}")
@@ -121,12 +119,11 @@ def import_(
 ) -> None:
     """Print an experiment made of one of another tool.
 
-    FILE holds objects of Chaos Mesh, engines of Litmus, or an experiment of Chaos Toolkit. Its faults are proven like
-    those of any experiment.
+    FILE holds objects of Chaos Mesh, engines of Litmus, or an experiment of Chaos Toolkit.
 
-    Each key of the file is translated, or reported as lost on standard error, or refused with its place. If the labels
-    are not those of the official Consul or Vault charts, --on says which agents it breaks. An action of Chaos Toolkit
-    without an equivalent becomes a placeholder, which `validate` and `run` refuse.
+    Each key of the file is translated, reported as lost, or refused with its place. If the labels are not those of the
+    official charts, --on says which agents it breaks. An action of Chaos Toolkit without an equivalent becomes a
+    placeholder, which `validate` and `run` refuse.
     """
     from hashidrill.core.experiment.documents import Document  # noqa: PLC0415 - for this command alone
     from hashidrill.kubernetes.interchange.reading import imported  # noqa: PLC0415 - as above

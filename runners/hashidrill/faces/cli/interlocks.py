@@ -82,9 +82,8 @@ def arm(
 
     An experiment that is not armed does not run there. The arming ends after a while.
 
-    Writes who armed it, for which experiments, and until when: to a Consul key, or to a signed file if the attach file
-    says so. It allows what the experiments do now (it prints that, with a digest): if an experiment changes, arm it
-    again.
+    Writes who armed it, for which experiments, and until when: to a Consul key, or to a signed file. It allows what the
+    experiments do now, by a digest: if one changes, arm it again.
     """
     if new_key is not None:
         _new_key(new_key, as_json=as_json)
@@ -148,8 +147,8 @@ def stop(
 
     Every run there reverts its faults and stops, and no run starts.
 
-    Works from any machine that reaches its Consul. The button stays pressed until it is released. Waits until the run
-    in progress has reverted its faults, and presses again if that run restores an earlier state of Consul.
+    It stays pressed until it is released. Waits until the run in progress has reverted its faults, and presses again if
+    that run restores an earlier state of Consul.
     """
     target, settings = _read(attach)
     if release:

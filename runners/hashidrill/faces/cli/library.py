@@ -194,7 +194,7 @@ COMMON = {
     "client": "the client: its operations, and its attempts as `CLIENT.attempts`",
     "fault": "only this fault: its kind, or the name of its step",
     "within": "how long it may take",
-    "p50_below": "limit for a fast operation",
+    "p50_below": "limit of the p50; a failed operation is infinitely slow. 300 ms: Roblox's normal p50 of Consul KV",
     "window": "width of the sliding window",
     "since": "`start`: counts from the moment the first fault was put in force; `end`: from the end of the last one",
     "errors_below": "share of errors from then on",
@@ -322,8 +322,7 @@ def schema(
 ) -> None:
     """Print the JSON Schema of experiments and other files.
 
-    It has schemas of game days, existing datacenters, training scenarios and campaigns. Editors and CI check files with
-    it. It knows your own hypotheses with --hypotheses, in the schema of experiments.
+    Editors and CI check files with it. It knows your own hypotheses with --hypotheses, in the schema of experiments.
     """
     if kind not in _SCHEMAS:
         raise UsageError(f"there is no schema of {kind!r}: {registry.near(kind, _SCHEMAS)}")

@@ -6,6 +6,7 @@ returns.
 
 import inspect
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,18 +24,25 @@ from hashidrill.gamedays.gameday.model import gameday_schema
 
 Schema = dict[str, Any]
 _DEFAULTS = "Defaults are in brackets; without one, a value is left out, and a switch is off."
+_OPTIONAL = "Defaults are in brackets, and what ends in `?` may be left out."
+_OBSERVED = "*Observed* says what proves a fault, *Shared* what this proof has in common with the injector."
+_MANY = 4
+"""From this number of uses on, an option is explained at the top of the page."""
 _MADE = "Generated from the code by `python -m hashidrill.faces.cli.reference`; do not edit.\n"
 
 
 def commands_page() -> str:
     context = typer.Context(typer.main.get_command(app), info_name="hashidrill")
-    sections: list[str] = []
-    shown: dict[str, str] = {}
-    for name in context.command.list_commands(context):  # type: ignore[attr-defined]  # it is a group
-        command = context.command.get_command(context, name)  # type: ignore[attr-defined]
-        sections += _sections(name, command, 2, shown)
-    head = f"# Reference: commands\n\n{_MADE}\n`--help` prints the same, and examples. {_DEFAULTS}\n"
-    return head + "".join(sections)
+    names = context.command.list_commands(context)  # type: ignore[attr-defined]  # it is a group
+    commands = {name: context.command.get_command(context, name) for name in names}  # type: ignore[attr-defined]
+    used = Counter(_option(each) for command in commands.values() for each in _options(command))
+    common = [line for line, times in used.items() if times >= _MANY]
+    shown = {line.strip(): "" for line in common}
+    head = (
+        f"# Reference: commands\n\n{_MADE}\n`--help` prints the same, and examples. {_DEFAULTS}\n"
+        f"Options of many commands:\n\n{''.join(common)}"
+    )
+    return head + "".join(text for name, one in commands.items() for text in _sections(name, one, 2, shown))
 
 
 def _about(command: Any) -> str:
@@ -50,18 +58,36 @@ def _sections(name: str, command: Any, level: int, shown: dict[str, str]) -> Ite
 
 def _parameters(name: str, command: Any, shown: dict[str, str]) -> str:
     """A line each, but for options that an earlier command explains in the same words."""
-    lines, again = "", dict[str, list[str]]()
-    for parameter in command.params:
-        opts = ", ".join(parameter.opts) if parameter.param_type_name == "option" else parameter.metavar
-        line = _item(opts or parameter.name.upper(), _default(parameter), parameter.help or "")
-        first = shown.setdefault(line, name)
-        if first == name:
-            lines += line
-        else:
-            again.setdefault(first, []).append(f"`{opts}`")
-    for first, those in again.items():
-        lines += f"- {', '.join(those)}: as for [{first}](#{first.replace(' ', '-')})\n"
+    lines = _unsaid(
+        name, [_option(each) for each in command.params], shown, lambda first: f"[{first}](#{first.replace(' ', '-')})"
+    )
     return f"\n{lines}" if lines else ""
+
+
+def _option(parameter: Any) -> str:
+    opts = ", ".join(parameter.opts) if parameter.param_type_name == "option" else parameter.metavar
+    return _item(opts or parameter.name.upper(), _default(parameter), parameter.help or "")
+
+
+def _options(command: Any) -> Iterator[Any]:
+    yield from command.params
+    for below in getattr(command, "commands", {}).values():
+        yield from _options(below)
+
+
+def _unsaid(name: str, lines: list[str], shown: dict[str, str], refer: Callable[[str], str]) -> str:
+    """The lines, but for those that an earlier section has in the same words: these are named, in one line.
+
+    `shown` maps a line to its first section, or to "" if it is at the top of the page.
+    """
+    told, again = "", dict[str, list[str]]()
+    for line in lines:
+        if (first := shown.setdefault(line.partition("; like ")[0].strip(), name)) == name:
+            told += line
+        else:
+            again.setdefault(first, []).append(f"`{line.split('`')[1]}`" if line[2] == "`" else "the observer")
+    parts = [f"{', '.join(those)}{f' as for {refer(first)}' if first else ''}" for first, those in again.items()]
+    return told + (f"- Also {'; '.join(parts)}.\n" if parts else "")
 
 
 def _default(parameter: Any) -> str:
@@ -87,13 +113,30 @@ def keys_page() -> str:
         "extend another. `hashidrill show --complete EXPERIMENT` prints the result.\n"
         "\n"
         "`variants` names overlays of `datacenter`, `load`, `clients` and `expect`, each merged over the experiment\n"
-        "in the same way; `{}` is the experiment as it is. `hashidrill run EXPERIMENT` runs each of them, `rounds`\n"
-        "times in turn (A B, B A, ...), and judges `compare` over the recordings\n"
-        "([comparisons](verdicts.md#comparisons-of-variants)). `expect` holds for every variant; one with\n"
-        "an `expect` of its own is judged by that alone. `hashidrill run EXPERIMENT --variant NAME` runs one variant,\n"
-        "and `hashidrill show EXPERIMENT --variant NAME` prints it, complete.\n"
+        "in the same way; `{}` is the experiment as it is. [Comparisons](verdicts.md#comparisons-of-variants) says\n"
+        "how they are run and judged. `--variant NAME` of `hashidrill run` and `show` takes one of them.\n"
     )
-    return head + "".join(_section(title, part, schema["$defs"]) for title, part in _parts("", schema, schema["$defs"]))
+    return head + _key_sections(schema)
+
+
+def _key_sections(schema: Schema) -> str:
+    """A section for each mapping. What two have in the same words is in the first one, examples are at the first key
+    of their type, and the description of a mapping is at the key that leads to it.
+    """
+    sections, shown, said, definitions = "", dict[str, str](), set[str](), schema["$defs"]
+    for path, part in _parts("", schema, definitions):
+        title = f"`{path}`" if path else "The file"
+        required = part.get("required", [])
+        about = part.get("description", "")
+        told = "" if about in said else f"{about}\n\n"
+        lines = [
+            _item(
+                key, "required" if key in required else _written(field, definitions), _meaning(field, definitions, said)
+            )
+            for key, field in _fields(part)
+        ]
+        sections += f"\n## {title}\n\n{told}{_unsaid(title, lines, shown, str)}"
+    return sections
 
 
 def _parts(path: str, schema: Schema, definitions: Schema) -> Iterator[tuple[str, Schema]]:
@@ -123,16 +166,6 @@ def _references(about: Any) -> list[str]:
     return own + [name for each in (*inner, *about.get("patternProperties", {}).values()) for name in _references(each)]
 
 
-def _section(path: str, schema: Schema, definitions: Schema) -> str:
-    title = f"`{path}`" if path else "The file"
-    required = schema.get("required", [])
-    lines = [
-        _item(key, "required" if key in required else _written(about, definitions), _meaning(about, definitions))
-        for key, about in _fields(schema)
-    ]
-    return f"\n## {title}\n\n{schema.get('description', '')}\n\n{''.join(lines)}"
-
-
 def _written(about: Schema, definitions: Schema) -> str:
     """A default as YAML would write it; "below" for a mapping that has a section of its own."""
     if any(name in definitions for name in _references(about)):
@@ -143,18 +176,21 @@ def _written(about: Schema, definitions: Schema) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _meaning(about: Schema, definitions: Schema) -> str:
+def _meaning(about: Schema, definitions: Schema, said: set[str]) -> str:
     """The field's description, or that of the definition it leads to, and the values it may have."""
     described = [definitions[name].get("description", "") for name in _references(about) if name in definitions]
     text = about.get("description") or next(iter(described), "")
     plain = [about, about.get("items", {}), *about.get("anyOf", [])]
     limits = [f"{word} {each[key]}" for each in plain for key, word in _LIMITS.items() if key in each]
     fixed = [f"`{each['const']}`" for each in plain if "const" in each]
-    like: list[str] = next((each["examples"] for each in plain if "examples" in each), [])
-    shown = [f"like {', '.join(f'`{value}`' for value in like)}"] if like else []
-    return "; ".join(part for part in (text.rstrip("."), *fixed, ", ".join(limits), *shown) if part)
+    examples: list[str] = next((each["examples"][:_EXAMPLES] for each in plain if "examples" in each), [])
+    like = f"like {', '.join(f'`{value}`' for value in examples)}" if examples else ""
+    parts = (text.rstrip("."), *fixed, ", ".join(limits), "" if like in said else like)
+    said |= {text, like}
+    return "; ".join(part for part in parts if part)
 
 
+_EXAMPLES = 6
 _LIMITS = {"minimum": "at least", "maximum": "at most"}
 
 
@@ -165,7 +201,7 @@ def game_day_page() -> str:
         "A game day is a file of `kind: GameDay`, which `hashidrill gameday run FILE` leads through, and `hashidrill\n"
         f"validate FILE` checks. [first-game-day.md](first-game-day.md) shows how a day goes. {_DEFAULTS}\n"
     )
-    return head + "".join(_section(title, part, schema["$defs"]) for title, part in _parts("", schema, schema["$defs"]))
+    return head + _key_sections(schema)
 
 
 def library_page() -> str:
@@ -174,24 +210,22 @@ def library_page() -> str:
     lines = "".join(f"| `{name}` | {_cell(what)} |\n" for name, what in rows)
     return (
         f"# Reference: the library\n\n{_MADE}\n"
-        "`hashidrill show NAME` prints the file: it says which incident it comes from. The library's other parts have\n"
-        "pages of their own: [faults](reference-faults.md#faults), [loads](reference-faults.md#loads),\n"
-        "[probes](reference-faults.md#probes), [hypotheses](reference-verdicts.md#hypotheses).\n"
+        "`hashidrill show NAME` prints the file: it says which incident it comes from.\n"
         f"\n## Experiments\n\n| experiment | what it does |\n| --- | --- |\n{lines}"
     )
 
 
 def faults_page() -> str:
-    """Every fault, load and probe, as `hashidrill show KIND` prints them."""
+    """Every load, every probe, and every fault but those of Kubernetes, as `hashidrill show KIND` prints them."""
     shown: dict[str, str] = {}
-    faults = [_kind(kind, cls.__doc__, cls.Params, shown, cls.observer) for kind, cls in registry.faults().items()]
     loads = [_kind(kind, cls.__doc__, cls.Params, shown) for kind, cls in registry.loads().items()]
     probes = [_kind(kind, cls.__doc__, cls.Params, shown) for kind, cls in registry.probes().items()]
     return (
         f"# Reference: faults, loads and probes\n\n{_MADE}\n"
         "[Steps and proofs](steps-and-proofs.md) says how a fault is aimed, applied, proven and reverted.\n"
-        f"{_DEFAULTS}\n"
-        f"\n## Faults\n{''.join(faults)}\n## Loads\n\n"
+        f"{_OPTIONAL} {_OBSERVED}\n"
+        "Those that Chaos Mesh or Litmus inject are in [faults of Kubernetes](reference-kubernetes-faults.md).\n"
+        f"\n## Faults\n{_faults(shown, of_kubernetes=False)}\n## Loads\n\n"
         "Loads are open loop: an operation starts when it is due, however slow earlier ones are, and its latency\n"
         "counts from that moment. Any of them can have a [profile](steps-and-proofs.md#load-profiles).\n"
         f"{''.join(loads)}\n## Probes\n\n"
@@ -201,23 +235,32 @@ def faults_page() -> str:
     )
 
 
+def kubernetes_page() -> str:
+    """The faults that Chaos Mesh and Litmus inject."""
+    return (
+        f"# Reference: faults of Kubernetes\n\n{_MADE}\n"
+        "[Chaos Mesh](reference-kubernetes.md) and [Litmus](reference-litmus.md) inject them, and these pages say\n"
+        f"what each needs. {_OPTIONAL} {_OBSERVED}\n{_faults({}, of_kubernetes=True)}"
+    )
+
+
+def _faults(shown: dict[str, str], *, of_kubernetes: bool) -> str:
+    return "".join(
+        _kind(kind, cls.__doc__, cls.Params, shown, cls.observer)
+        for kind, cls in registry.faults().items()
+        if cls.__module__.startswith("hashidrill.kubernetes") == of_kubernetes
+    )
+
+
 def _kind(name: str, doc: str | None, params: Any, shown: dict[str, str], observer: Observer | None = None) -> str:
     """A section. Text that an earlier command has in the same words is not repeated; `shown` maps it to the first
     command.
     """
-    told = [_item(key, "" if default == "none" else default, text) for key, default, text in parameters(params)]
+    told = [f"- {_parameter(key, default)}: {text}\n" for key, default, text in parameters(params)]
     if observer is not None:
-        shared = f", shared with the injector: {observer.shares}" if observer.shares else ""
-        told.append(f"- Observed through {observer.through}{shared}.\n")
-    lines, again = list[str](), dict[str, list[str]]()
-    for line in told:
-        first = shown.setdefault(line, name)
-        if first == name:
-            lines.append(line)
-        else:
-            again.setdefault(first, []).append(f"`{line.split('`')[1]}`" if line[2] == "`" else "the observer")
-    lines += [f"- {', '.join(parts)}: as for `{first}`.\n" for first, parts in again.items()]
-    return f"\n### `{name}`\n\n{inspect.cleandoc(doc or '')}\n" + ("\n" + "".join(lines) if lines else "")
+        told.append(f"- *Observed*: {observer.through}.{f' *Shared*: {observer.shares}.' if observer.shares else ''}\n")
+    lines = _unsaid(name, told, shown, lambda first: f"`{first}`")
+    return f"\n### `{name}`\n\n{inspect.cleandoc(doc or '')}\n" + (f"\n{lines}" if lines else "")
 
 
 def verdicts_page() -> str:
@@ -227,7 +270,8 @@ def verdicts_page() -> str:
     return (
         f"# Reference: hypotheses\n\n{_MADE}\n"
         "[Verdicts](verdicts.md) says what PASS, FAIL and INVALID mean. A failed operation counts as infinitely slow.\n"
-        "In force means from the moment a fault was applied until it was reverted. Parameters of many hypotheses:\n"
+        f"In force means from the moment a fault was applied until it was reverted. {_OPTIONAL}\n"
+        "Parameters of many hypotheses:\n"
         f"\n| parameter | meaning |\n| --- | --- |\n{common}"
         "\n## What a hypothesis may read\n\n"
         "`int[]` is a numpy array and `list[str]` a list, with a row for each operation or look.\n"
@@ -307,28 +351,32 @@ def _reads() -> str:
         lines = []
         for of, parts in READS.items():
             whole = eval(of, names)  # noqa: S307 - of the table above
-            lines.append(f"\n`{of}`:\n\n| part | type | example | meaning |\n| --- | --- | --- | --- |\n")
+            lines.append(f"\n`{of}`:\n\n| part | type | meaning |\n| --- | --- | --- |\n")
             for part, meaning in parts.items():
                 shape, example = _shape(eval(f"whole.{part}", {"whole": whole}))  # noqa: S307 - as above
-                lines.append(f"| `{part}` | {shape} | {example} | {meaning} |\n")
+                lines.append(f"| `{part}` | {shape} | {meaning}{example} |\n")
     return "".join(lines)
 
 
 def _shape(value: Any) -> tuple[str, str]:
-    """Type, and an example as code if it is short: the first one of a column, list or mapping."""
+    """Type, and an example unless it is long, empty or a number: the first one of a column, list or mapping."""
     column = hasattr(value, "dtype")
     first = value[0] if column or isinstance(value, list) else value
     first = next(iter(first.items())) if isinstance(first, dict) else first.item() if column else first
     kind = "dict" if isinstance(value, dict) else type(first).__name__
-    shown = _cell(repr(round(first, 3) if isinstance(first, float) else first))
+    shown = _cell(repr(first)) if first and not isinstance(first, (int, float)) else ""
     return (f"{kind}[]" if column else f"list[{kind}]" if isinstance(value, list) else kind), (
-        f"`{shown}`" if len(shown) <= _EXAMPLE_CHARACTERS else ""
+        f", like `{shown}`" if 0 < len(shown) <= _EXAMPLE_CHARACTERS else ""
     )
 
 
 def _hypothesis(name: str, doc: str, params: Any) -> str:
-    takes = [f"`{key}`" if default == "required" else f"`{key}` ({default})" for key, default, _ in parameters(params)]
-    return f"\n### `{name}`\n\n{inspect.cleandoc(doc)}\n\nParameters: {', '.join(takes) or 'none'}.\n"
+    takes = [_parameter(key, default) for key, default, _ in parameters(params)]
+    return f"\n### `{name}`\n\n{inspect.cleandoc(doc)}\n\nTakes {', '.join(takes) or 'no parameters'}.\n"
+
+
+def _parameter(name: str, default: str) -> str:
+    return {"required": f"`{name}`", "none": f"`{name}?`"}.get(default, f"`{name}` ({default})")
 
 
 def _item(name: str, default: str, text: str) -> str:
@@ -345,6 +393,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference-faults.md": faults_page,
     "reference-gameday.md": game_day_page,
     "reference-keys.md": keys_page,
+    "reference-kubernetes-faults.md": kubernetes_page,
     "reference-library.md": library_page,
     "reference-verdicts.md": verdicts_page,
 }

@@ -76,9 +76,9 @@ def rehearse(
 
     A runbook that does harm fails.
 
-    Starts the experiment with its loads, holds its fault, runs each command on its host, and decides from the output.
-    Does the same where the runbook must keep its hands off. Judges by the recordings: diagnosis, users back, nothing
-    lost, no healthy server restarted, no quorum lost.
+    Starts the experiment, holds its fault, runs each command on its host, and decides from the output; and the same
+    where the runbook must keep its hands off. Judges by the recordings: diagnosis, users back, nothing lost, no healthy
+    server restarted, no quorum lost.
 
     Exit codes: 0 PASS, 1 FAIL, 2 bad usage or a bad runbook, 3 INVALID, 4 a fault could not be reverted, 130
     interrupted.

@@ -60,8 +60,7 @@ def retry(  # noqa: PLR0917 - typer reads options from parameters
     """Fail the requests of a command, and judge how it retries.
 
     The command runs behind a tap that fails its requests in many ways. The tap's address replaces {url}, and is set in
-    CONSUL_HTTP_ADDR, NOMAD_ADDR, VAULT_ADDR and http_proxy. The command runs about 70 times: for each fault, and 20
-    times in parallel for jitter.
+    CONSUL_HTTP_ADDR, NOMAD_ADDR, VAULT_ADDR and http_proxy. The command runs about 70 times.
 
     Exit codes: 0 all PASS, 1 a FAIL, 2 bad usage, 3 INVALID, 130 interrupted.
     """

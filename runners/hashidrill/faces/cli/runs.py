@@ -134,8 +134,7 @@ def run(
 ) -> None:
     """Run experiments, each with a live view and a report.
 
-    An experiment with variants runs each of them, and compares. With --no-faults it runs a variant without faults: try
-    that in CI before a game day.
+    An experiment with variants runs each of them, and compares.
 
     Exit codes: 0 PASS, 1 FAIL, 2 bad usage or bad YAML, 3 INVALID, 4 a fault could not be reverted, 130 interrupted (by
     Ctrl-C, or stopped from outside: then no further experiment starts).

@@ -42,7 +42,7 @@ PeopleAt = Annotated[
     str,
     typer.Option(
         metavar="ADDRESS",
-        help="With --serve: an IPv4 address of this machine, so that people can open their pages on phones and "
+        help="With --serve: an IPv4 address of this machine, for people's pages on phones and "
         "other machines. Plain"
         " HTTP; the lead's page stays on the loopback.",
     ),

@@ -132,8 +132,8 @@ def train(
         typer.Option(
             "--tell-trainer",
             metavar="PATH",
-            help="With --serve: the new file, or the terminal, that gets the address of the trainer's page, which shows"
-            " what is hidden (default: a file in your state directory that only you can read).",
+            help="With --serve: the new file, or the terminal, that gets the address of the trainer's page"
+            " (default: a file in your state directory that only you can read).",
         ),
     ] = None,
     as_json: Json = False,
@@ -142,11 +142,10 @@ def train(
 ) -> None:
     """Be on call for a real cluster that gets sick.
 
-    Find the cause, repair it, and be scored by what the users of the datacenter see. A shell opens on one of the hosts,
-    in which you look around until the pager goes; `hashidrill lab shell HOST` opens more, in any terminal. The
-    trainee's shells hide what is broken. Report what you see with `hashidrill say`. After `hashidrill say done`, the
-    game watches the users for a while and then prints the score card. Started again while your game is on, it goes back
-    to that game.
+    Find the cause, repair it, and be scored by what the users of the datacenter see. A shell opens on one of the hosts;
+    `hashidrill lab shell HOST` opens more, in any terminal. Report what you see with `hashidrill say`. After
+    `hashidrill say done`, the game watches the users for a while and then prints the score card. Started again while
+    your game is on, it goes back to that game.
 
     Exit codes: 0 passed, 1 failed or without a diagnosis, 2 bad usage, 3 not counted, 130 interrupted.
     """

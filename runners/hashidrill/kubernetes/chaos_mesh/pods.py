@@ -71,8 +71,8 @@ class PodKill(ChaosMeshFault[PodKillParams]):
     """Deletes the pod of the agent; its StatefulSet starts another one of that name.
 
     Limits: only a pod of a StatefulSet: another one does not come back under its name. The new pod has another address:
-    where the file finds agents by the labels of their pods, the run follows it; otherwise name the agent's URL under
-    `agents`, by a name that does.
+    the run follows it where the file finds agents by the labels of their pods; otherwise name the agent's URL under
+    `agents`.
     """
 
     kind: ClassVar[str] = "chaos_mesh.pod_kill"

@@ -55,3 +55,34 @@ def test_a_cascade_needs_the_time_that_it_allows(within, fits):
         return
     with pytest.raises(ExperimentError, match="the loads stop 10s after the end of the fault, before 11s are over"):
         loaded(expect)
+
+
+MARKED = TEXT.replace(
+    '{fault: disk.latency, on: "consul:leader", with: {delay: 200ms}, for: 10s}', "{mark: peak, for: 10s}"
+)
+NEEDS_FAULT = (
+    "available_during: {load: writes}",
+    "green_but_sick: {load: writes}",
+    "latency_stays: {load: writes}",
+    "linearizable: {load: registers}",
+    "no_acknowledged_write_lost: {load: writes}",
+    "no_two_lock_holders: {load: locks}",
+    "renewals_before_claims: {load: locks}",
+    "writes_recover: {load: writes, within: 5s}",
+)
+
+
+@pytest.mark.parametrize("expect", NEEDS_FAULT)
+def test_a_method_of_marks_alone_leaves_these_nothing_to_judge(expect):
+    loads = "registers: {kind: consul.kv.cas, rate: 5/s}\n  locks: {kind: consul.lock, locks: 5}\n  watch:"
+    text = MARKED.replace("watch:", loads)
+    with pytest.raises(ExperimentError, match="no step of the method has a fault, so there is nothing to judge: add"):
+        loaded(expect, text=text)
+    loaded(expect, text=TEXT.replace("watch:", loads))
+    if "linearizable" not in expect and "holders" not in expect:
+        loaded(expect.replace("}", ", fault: peak}"), text=text)
+
+
+@pytest.mark.lie
+def test_a_hypothesis_that_needs_no_fault_takes_marks():
+    loaded("leadership_stays: {}", text=MARKED)

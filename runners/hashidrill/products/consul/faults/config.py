@@ -160,9 +160,8 @@ class ConsulConfig(BaseFault[ConfigParams]):
     """Changes agent configuration: reloads where Consul can, otherwise restarts one agent after the other.
 
     Limits: `consul validate` checks the configuration first; its complaint becomes the error. With three or more
-    servers, the fault does not restart a server if the others alive would not be a majority (it first waits up to 20 s
-    for a server on its way back); with one or two servers it has to. Reverting restarts in any case. The added key
-    costs one catalog write.
+    servers, the fault restarts none if the others alive would not be a majority (it first waits up to 20 s for a server
+    on its way back). Reverting restarts in any case. The added key costs one catalog write.
     """
 
     kind: ClassVar[str] = "consul.config"

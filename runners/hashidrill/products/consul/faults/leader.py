@@ -146,15 +146,14 @@ class LeaderTransfer(_LeaderFault[TransferParams]):
     """Moves leadership once: by a transfer, or by isolating the leader where Consul has no transfer.
 
     Limits: an error on a server that does not lead. Before 1.15 the others must be a majority, and the move takes as
-    long as an election; with `to`, which keeps all others from winning, it takes several: 5 s and 11 s here at
-    `raft_multiplier` 1.
+    long as an election; with `to`, which keeps all others from winning, it takes several.
     """
 
     kind: ClassVar[str] = "consul.leader.transfer"
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi})
     observer: ClassVar[Observer] = Observer(
         "the Raft state and term that each server reports of itself",
-        "Consul's HTTP API, which also takes the transfer request; applying waits on another path",
+        "Consul's HTTP API",
     )
     once: ClassVar[bool] = True
     Params: ClassVar[type[Strict]] = TransferParams
@@ -253,18 +252,16 @@ class _Electable(_LeaderFault[NoParams]):
 class LeaderAvoid(_Electable):
     """Keeps the server from being elected: it follows and votes, but its own vote requests are dropped.
 
-    Limits: RPC must not be encrypted. With three servers, all others must be there: if one of them is away, the
-    other can only win with the vote of the avoided one, and only if its log is not behind. Servers without pre-votes
-    (1.10.3) that cannot win raise the term, and elections take longer. `performance.raft_multiplier: 10` is not a
-    substitute: a server with it takes 10 to 20 s to notice that a leader is gone and refuses its vote until then.
-    Three servers under writes, ten elections each: with it they took 11 to 24 s, and on 1.22.2 the avoided server
-    won five; with these rules it won none, on either version, also when leadership was handed to it.
+    Limits: RPC must not be encrypted. With three servers, all others must be there: if one is away, the other can only
+    win with the vote of the avoided one, and only if its log is not behind. Servers without pre-votes (1.10.3) that
+    cannot win raise the term, and elections take longer. `performance.raft_multiplier: 10` is not a substitute: a
+    server with it won five of ten elections on 1.22.2; with this fault it won none.
     """
 
     kind: ClassVar[str] = "consul.leader.avoid"
     observer: ClassVar[Observer] = Observer(
         "the Raft state that each server reports of itself, and connections like Raft's from each server",
-        "the rules also cover the canary's port, not only 8300; the canary opens no Raft connection itself",
+        "the rules also cover the canary's port, not only 8300",
     )
     cases: ClassVar[Cases] = Cases(
         on=(("consul:leader", {}), ("consul:one-follower", {})), overlaps=(([*SERVERS, "consul:leader"], {}),)
@@ -297,7 +294,7 @@ class LeaderPin(_Electable):
     kind: ClassVar[str] = "consul.leader.pin"
     observer: ClassVar[Observer] = Observer(
         "the Raft state that each server reports of itself, and connections like Raft's from each server",
-        "the rules also cover the canary's port, not only 8300; the canary opens no Raft connection itself",
+        "the rules also cover the canary's port, not only 8300",
     )
     cases: ClassVar[Cases] = Cases(
         on=(("consul:one-follower", {}), ("consul:leader", {})), overlaps=(([*SERVERS, "consul:one-follower"], {}),)

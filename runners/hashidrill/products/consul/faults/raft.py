@@ -306,9 +306,8 @@ class RaftBloat(OfServers[BloatParams]):
 
     Limits: only where the log is in BoltDB: Consul 1.10, or `raft_logstore: {backend: boltdb}` in
     `datacenter.consul.server_config` of newer ones, without `no_freelist_sync`. A leader is restarted and so loses its
-    leadership: `consul.leader.pin` returns it. boltdb v1 itself drops the last free page of a list this long when it
-    opens the file (one page is leaked, which `bbolt check` reports); Consul does not notice. `by: writes` grows the
-    files of the other servers too, without free pages in them.
+    leadership: `consul.leader.pin` returns it. `bbolt check` reports one leaked page, which Consul does not notice.
+    `by: writes` grows the files of the other servers too, without free pages in them.
     """
 
     kind: ClassVar[str] = "consul.raft.bloat"

@@ -125,17 +125,15 @@ class StreamsParams(Strict):
 class StreamsGather(OfServers[StreamsParams]):
     """Concentrates client agents' streams on this server, by blocking streaming to the other servers.
 
-    Moves all agents' streams, or only those of the named `agents`: another step can move the rest to another server.
+    An agent has all of its streams from one server, drawn by lot when it connects and again every few minutes. With few
+    agents luck decides which server has the load; this fault decides instead. Blocking queries, writes and gossip are
+    not affected.
 
-    An agent has all of its streams from one server, drawn by lot when it connects and again every few minutes. With
-    thousands of agents each server has its share. With a few, luck decides which server has the load; this fault
-    decides instead. Blocking queries, writes and gossip are not affected.
-
-    Limits: newer agents may stay with a server that they cannot reach, and then have no streams: seen on 1.22.2, of
-    agents that had none yet. RPC must not be encrypted. The observer sees the rules, not the streams: an agent moves
-    its streams when it next sends on the old connection, which is at once after any change. The fault does not
-    follow a change of leader. If the server ends or freezes, agents have no streams, and no answers to streamed
-    queries, until it is back. Loads that subscribe directly (`consul.streams`) are not moved.
+    Limits: RPC must not be encrypted. The observer sees the rules, not the streams: an agent moves its streams when it
+    next sends on the old connection, which is at once after any change. Newer agents that had no streams yet may get
+    none (1.22.2). The fault does not follow a change of leader. If the server ends or freezes, agents have no streams,
+    and no answers to streamed queries, until it is back. Loads that subscribe directly (`consul.streams`) are not
+    moved.
     """
 
     kind: ClassVar[str] = "consul.streams.gather"

@@ -49,7 +49,7 @@ class SnapshotSave(SavesSnapshot, _OfTheState[SaveParams]):
     kind: ClassVar[str] = "consul.snapshot.save"
     observer: ClassVar[Observer] = Observer(
         "hashidrill's own reader of the file: its checksums, and the marker in it",
-        "the file is the one that was saved, and the marker is the fault's own",
+        "the file, and the fault's own marker",
     )
     cases: ClassVar[Cases] = Cases(
         each=({"name": "later"},), momentary=True, overlaps=((["consul:leader"], {"name": "?"}),)
@@ -111,7 +111,7 @@ class SnapshotRestore(RestoresSnapshot, _OfTheState[RestoreParams]):
     kind: ClassVar[str] = "consul.snapshot.restore"
     observer: ClassVar[Observer] = Observer(
         "consistent reads and another server's own copy of the markers",
-        "the markers are the fault's own; the second snapshot is evidence for the verdicts and not for this proof",
+        "the markers are the fault's own",
     )
     observed_within_s = 90.0
     """Followers get the whole state from the leader after it has taken it, and a sick one took 12 s for a write."""

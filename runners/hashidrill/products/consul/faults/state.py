@@ -190,9 +190,8 @@ class ExpireParams(Strict):
 class SessionExpire(BaseFault[ExpireParams]):
     """Destroys all sessions of a node, or those with a name, at once: the same effect as an expired TTL.
 
-    Limits: for Consul's state, destroying a session through the API equals an expired TTL, but no timer runs out, so
-    this says nothing about the precision of TTLs. The fault reads the whole KV store to find the keys that these
-    sessions hold.
+    Limits: no timer runs out, so this says nothing about the precision of TTLs. The fault reads the whole KV store to
+    find the keys that these sessions hold.
     """
 
     kind: ClassVar[str] = "consul.session.expire"

@@ -144,9 +144,9 @@ class KvWrite(_KvLoad):
     """Writes unique values and reads back at the end what the datacenter kept.
 
     With `batch`, writes are sent in transactions: many at a time under load, and a lone one once it has waited for
-    `linger`, as the leases of juju-2021 did, whose wait of 200 ms hurt most when there was little to do.
+    `linger`, as the leases of juju-2021 did (200 ms).
 
-    The final reads fetch them 1 MB at a time, then the load deletes them; if the agents do not answer within 5 s, the
+    At the end the load reads its keys 1 MB at a time, and deletes them; if the agents do not answer within 5 s, the
     signal `LOAD.left` says how many remain.
     """
 

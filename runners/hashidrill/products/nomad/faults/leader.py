@@ -35,7 +35,7 @@ class LeaderTransfer(BaseFault[TransferParams]):
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi})
     observer: ClassVar[Observer] = Observer(
         "the Raft state and term that each server reports of itself",
-        "Nomad's HTTP API, which also takes the transfer request; applying waits on another path",
+        "Nomad's HTTP API",
     )
     once: ClassVar[bool] = True
     cases: ClassVar[Cases] = Cases(on=(("nomad:leader", {}),), momentary=True)

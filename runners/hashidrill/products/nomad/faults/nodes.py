@@ -25,7 +25,7 @@ from hashidrill.products.nomad.tasks import TaskProcesses
 
 _OBSERVER = Observer(
     "the scheduler's plan for a job that only this node can take; the node and its allocations in a follower's state",
-    "Nomad's HTTP API, which also takes the request; applying waits on another path",
+    "Nomad's HTTP API",
 )
 _NS = 1_000_000_000
 _OBSERVED_WITHIN_S = 15.0

@@ -44,7 +44,7 @@ class SnapshotSave(SavesSnapshot, _OfTheState[SaveParams]):
     kind: ClassVar[str] = "nomad.snapshot.save"
     observer: ClassVar[Observer] = Observer(
         "hashidrill's own reader of the file: its checksums, and the marker in it",
-        "the file is the one that was saved, and the marker is the fault's own",
+        "the file, and the fault's own marker",
     )
     cases: ClassVar[Cases] = Cases(on=(("nomad:leader", {"name": "before"}),), momentary=True)
 

@@ -90,8 +90,8 @@ class JobStop(OfWork[StopParams]):
     """Stops a job, and with it all of its allocations; reverting registers it again, unchanged.
 
     Limits: in force once all tasks have ended, which takes as long as their job gives them. A job that runs nothing,
-    like one that is only dispatched, is proven by Nomad's report alone. Periodic or dispatched jobs that it started
-    earlier go on.
+    like one that is only dispatched, is proven by Nomad's report alone. Periodic or dispatched jobs that it started go
+    on.
     """
 
     kind: ClassVar[str] = "nomad.job.stop"
@@ -235,7 +235,7 @@ class AllocFail(_OfAllocations[FailParams]):
     once: ClassVar[bool] = True
     observer: ClassVar[Observer] = Observer(
         "the processes of these allocations on all nodes (/proc), and the allocations in a follower's state",
-        "the state of the allocations is read through Nomad's HTTP API, which also takes the signals; /proc is not",
+        "the state of the allocations is read through Nomad's HTTP API",
     )
 
     async def apply(self, undo: Undo) -> None:

@@ -34,8 +34,8 @@ _DONE = {_REGISTER: "registered", _CHANGE: "changed", _STOP: "stopped"}
 class JobChurn(NomadLoad):
     """Registers a job, changes it, stops it, and so on with the next: one of these steps at a time, `rate` a second.
 
-    An operation is `ok` when Nomad has acknowledged the step. A job takes its next step only after that. The final
-    reads are the versions of each job that Nomad remembers, so that `no_acknowledged_write_lost` can judge every step.
+    An operation is `ok` when Nomad has acknowledged the step. The final reads are the versions of each job that Nomad
+    remembers, for `no_acknowledged_write_lost`.
     """
 
     kind: ClassVar[str] = "nomad.job.churn"

@@ -148,11 +148,11 @@ class Dispatch(NomadLoad):
     """Dispatches a parameterized job `rate` times a second; each is a batch job of one task that ends by itself.
 
     An operation is `ok` when Nomad has acknowledged the dispatch. The final reads are the dispatched jobs that Nomad
-    knows at the end, so that `no_acknowledged_write_lost` can judge whether accepted work was forgotten.
+    knows at the end, for `no_acknowledged_write_lost`.
 
     `LOAD.work` is how often a task of it started, and in its text the state (`complete`, `runs`, `waits`, `failed`,
     `lost`, `dropped`, `forgotten`) that `no_alloc_lost` judges. `LOAD.witnessed` is the same from the tasks' own
-    reports, independent of Nomad's servers.
+    reports.
     """
 
     kind: ClassVar[str] = "nomad.dispatch"

@@ -101,7 +101,7 @@ class Services(NomadLoad):
     An operation is a registration that is wrong until it is right: an instance that Nomad runs and Consul lacks
     (`missing`) or calls sick (`critical`), an entry of Consul's that Nomad runs nothing behind (`stale`), two entries
     of one allocation (`duplicate`). The first operations begin when the jobs are registered. Consul is read through
-    agents that have no part in this: each Nomad client registers with the Consul agent on its own host.
+    agents that have no part in this.
 
     The signals `LOAD.missing`, `LOAD.critical`, `LOAD.stale` and `LOAD.duplicate` are how many there are now,
     `LOAD.registered` is how many entries Consul has, and `LOAD.running` how many instances Nomad runs.

@@ -110,9 +110,7 @@ class Seal(BaseFault[NoParams]):
     kind: ClassVar[str] = "vault.seal"
     cases: ClassVar[Cases] = Cases(on=(("vault:one-standby", {}), ("vault:active", {})))
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, ProcessControl, VaultKeys, VaultOperator})
-    observer: ClassVar[Observer] = Observer(
-        "how the server answers a request for a secret", "Vault's HTTP API, which also takes the request to seal"
-    )
+    observer: ClassVar[Observer] = Observer("how the server answers a request for a secret", "Vault's HTTP API")
 
     def rights(self) -> Sequence[Right]:
         return rights.path("sys/seal", "update", "sudo")
@@ -179,17 +177,14 @@ class StepDown(BaseFault[NoParams]):
     """Ends the active server's reign, once. The server does not compete for 10 s, and becomes active again if the
     handover fails.
 
-    Vault answers before it steps down, and only its log says whether another server took over. So hashidrill proves the
-    end of the reign; `vault_serves_within` measures which server is active afterwards, and how long none was.
+    Only the end of the reign is proven, because Vault answers before it steps down; `vault_serves_within` measures
+    which server is active afterwards, and how long none was.
 
-    Limits: it is refused if no other server is unsealed. Vault answers 204 before it steps down. With integrated
-    storage it hands Raft's leadership to one other server, once. If that fails (the log says `unlocking HA lock
-    failed`), no server is active for 10 s, and then the same server is active again; the proof names it. A server that
-    stepped down less than 10 s before takes over only when its own 10 s are over: with two step-downs 5 s apart, no
-    server was active for 5 s. A server that got its key twice while it joined Raft answers 204 and may stay active: it
-    waits for leadership twice, and the step-down ends the other wait (its log says `entering standby mode` twice;
-    1.21.0, Core.unsealWithRaft). Then the fault is not proven. hashidrill gives each joining server its key once; a
-    script that unseals in a loop should, too.
+    Limits: refused if no other server is unsealed. With integrated storage, Vault hands Raft's leadership to one other
+    server, once. If that fails (its log says `unlocking HA lock failed`), no server is active for 10 s, and then the
+    same one is again; the proof names it. A server that stepped down less than 10 s before takes over only when its own
+    10 s are over. A server that got its key twice while it joined Raft may stay active (its log says `entering standby
+    mode` twice; 1.21.0), and the fault is not proven.
     """
 
     kind: ClassVar[str] = "vault.step_down"
@@ -197,7 +192,7 @@ class StepDown(BaseFault[NoParams]):
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, VaultOperator})
     observer: ClassVar[Observer] = Observer(
         "what each server says of itself at sys/leader: whether it is active, and since when",
-        "Vault's HTTP API, which also takes the request to step down",
+        "Vault's HTTP API",
     )
     once: ClassVar[bool] = True
 
@@ -270,7 +265,7 @@ class TokenRevoke(BaseFault[NoParams]):
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, LoadTokens})
     observer: ClassVar[Observer] = Observer(
         "what another server answers to a look-up with that token",
-        "Vault's HTTP API, which also takes the request; a standby asks the active server",
+        "Vault's HTTP API; a standby asks the active server",
     )
 
     def uses(self, place: Place) -> Sequence[Claim]:

@@ -106,7 +106,7 @@ class SnapshotSave(SavesSnapshot, _OfTheStorage[SaveParams]):
     kind: ClassVar[str] = "vault.snapshot.save"
     observer: ClassVar[Observer] = Observer(
         "hashidrill's own reader of the file: its checksums, and the marker in it",
-        "the file is the one that was saved, and the marker is the fault's own",
+        "the file, and the fault's own marker",
     )
     files: ClassVar[str] = _FILES
     cases: ClassVar[Cases] = Cases(on=(("vault:active", {"name": "before"}),), momentary=True)
