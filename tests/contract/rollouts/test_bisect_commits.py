@@ -1,12 +1,16 @@
 """Commits as candidates, on a real git: their order, their builds, the configuration that each one has."""
 
+import json
 import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from hashidrill.core.errors import UsageError
 from hashidrill.core.experiment.loader import resolve
+from hashidrill.faces.cli import bisect as command
+from hashidrill.faces.cli.app import app
 from hashidrill.rollouts.bisect.candidates import (
     Alike,
     Produced,
@@ -17,6 +21,7 @@ from hashidrill.rollouts.bisect.candidates import (
     configured,
     shell,
 )
+from hashidrill.testing.recordings import RecordingBuilder
 from repositories import new_repository
 
 EXPERIMENT = """\
@@ -347,3 +352,117 @@ def test_the_command_of_a_client_is_split_as_a_shell_does(given):
     assert clients_of(["ingest={checkout}/x --name 'a b' {url}"], given) == {
         "ingest": ["{checkout}/x", "--name", "a b", "{url}"]
     }
+
+
+class Nested:
+    """A program that pins `lib` by a line, which pins `lib/pool` as a submodule; `slow` is what breaks, and where."""
+
+    def __init__(self, monkeypatch, top, slow):
+        self.top, self.commits = top, {"app": [], "lib": [], "pool": []}
+        self.git = {name: new_repository(monkeypatch, top / name) for name in self.commits}
+        for n in range(5):
+            self.commit("pool", "pool.py", slow == "pool" and n >= 3)
+        for n, pool in enumerate([0, 0, 4, 4]):
+            pin = f"160000,{self.commits['pool'][pool]},pool"
+            self.git["lib"]("update-index", "--add", "--cacheinfo", pin)
+            self.commit("lib", "lib.py", (slow == "lib" and n >= 2) or (slow == "back" and n < 2))
+        for n, lib in enumerate([3, 3, 0, 0] if slow == "back" else [0, 0, 3, 3]):
+            pin = f"lib @ git+https://host/lib.git@{self.commits['lib'][lib]}\n"
+            (top / "app" / "requirements.txt").write_text(pin)
+            self.commit("app", "app.py", slow == "app" and n >= 2)
+
+    def commit(self, name, file, slow):
+        (self.top / name / file).write_text(f"# {len(self.commits[name])} {'slow' if slow else 'quick'}\n")
+        self.git[name]("add", file, *(["requirements.txt"] if name == "app" else []))
+        self.git[name]("commit", "-q", "-m", f"{name} {len(self.commits[name])}")
+        self.commits[name].append(self.git[name]("rev-parse", "HEAD"))
+
+
+@pytest.fixture
+def descending(tmp_path, monkeypatch):
+    """`hashidrill bisect` in the program, whose planted runs are slow if any file of the checkout says so."""
+    (tmp_path / "small.yaml").write_text(EXPERIMENT)
+    paths = {}
+    for slow in (True, False):
+        built = RecordingBuilder(tmp_path / f"run-{slow}").fault("noop", at=10, until=30)
+        built.expect("latency_stays", load="ingest", p50_below="300ms")
+        paths[slow] = built.load("ingest", rate=5, latency=2.0 if slow else 0.01).build().path
+
+    def searched(slow, *more):
+        nested = Nested(monkeypatch, tmp_path / slow, slow)
+        monkeypatch.chdir(tmp_path / slow / "app")
+
+        def run(resolved, _title):
+            folder = Path(resolved.experiment.clients["ingest"].command[-1]).parent
+            files = [folder / name for name in ("app.py", "lib/lib.py", "lib/pool/pool.py")]
+            return paths[any("slow" in file.read_text() for file in files if file.exists())]
+
+        monkeypatch.setattr(command, "_runner", lambda *_, **__: run)
+        asked = ["--experiment", str(tmp_path / "small.yaml"), "--git", f"{nested.commits['app'][0]}..HEAD", "--json"]
+        build = ["--build", ":", "--client", "ingest={python} {checkout}/app.py"]
+        return nested, CliRunner().invoke(app, ["bisect", *asked, *build, *more])
+
+    return searched
+
+
+BOTH = ("--descend", "lib=../lib", "--descend", "lib/pool=../pool/.git")
+
+
+@pytest.mark.long
+@pytest.mark.lie
+@pytest.mark.parametrize(
+    ("slow", "found", "says", "logs"),
+    [
+        ("pool", [("app", 2), ("lib", 2), ("pool", 3)], "in lib/pool: ", 3),
+        ("lib", [("app", 2), ("lib", 2)], "it breaks with the old commit of lib/pool too", 3),
+        ("app", [("app", 2)], "it breaks with the old commit of lib too", 2),
+    ],
+)
+def test_a_search_descends_into_the_dependency_whose_pin_broke_it_and_no_further(descending, slow, found, says, logs):
+    nested, done = descending(slow, *BOTH)
+    said = json.loads(done.stdout)
+    assert (done.exit_code, said["found"]) == (0, [nested.commits[name][n] for name, n in found])
+    assert says in said["answer"]
+    assert "go on in its repository" not in said["answer"]
+    written = sorted(path.name.partition(".")[2] for path in Path(".hashidrill/bisect").glob("*.jsonl"))
+    assert written == ["jsonl", "lib.jsonl", "lib.lib-pool.jsonl"][:logs]
+
+
+@pytest.mark.long
+def test_a_dependency_that_is_not_named_is_left_to_a_person(descending):
+    nested, done = descending("lib", *BOTH[:2])
+    said = json.loads(done.stdout)
+    assert said["found"] == [nested.commits["app"][2], nested.commits["lib"][2]]
+    old, new = nested.commits["pool"][0], nested.commits["pool"][4]
+    assert f"go on in its repository with --git {old}..{new}, or name it with --descend" in said["answer"]
+
+
+@pytest.mark.long
+def test_a_search_that_descended_resumes_without_a_run(descending, monkeypatch):
+    _, done = descending("pool", *BOTH)
+    [log] = [path for path in Path(".hashidrill/bisect").glob("*.jsonl") if path.name.count(".") == 1]
+    monkeypatch.setattr(command, "_runner", lambda *_, **__: lambda *_: pytest.fail("a run"))
+    again = CliRunner().invoke(app, ["bisect", "--json", "--resume", str(log)])
+    assert json.loads(again.stdout) == json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ("lib", "write FOLDER=REPOSITORY"),
+        ("../lib=../lib", "write FOLDER=REPOSITORY"),
+        ("other=../lib", "nothing pins other: neither a submodule nor a line with its name and commit"),
+        ("lib=../nowhere", "git clone: "),
+    ],
+)
+def test_a_dependency_that_cannot_be_searched_is_said_before_any_run(descending, named, said):
+    assert said in str(descending("app", "--descend", named)[1].exception)
+
+
+@pytest.mark.long
+def test_a_pin_that_went_back_cannot_be_searched(descending):
+    """As when a dependency was rolled back: no line of commits leads from the old one to the new one."""
+    nested, done = descending("back", *BOTH)
+    said = json.loads(done.stdout)
+    assert (done.exit_code, said["found"]) == (3, [nested.commits["app"][2]])
+    assert "in lib: cannot tell: --git " in said["answer"]

@@ -31,17 +31,21 @@ from hashidrill.reports.live import display as live
 from hashidrill.reports.live.progress import Progress
 from hashidrill.rollouts.bisect.broken import Expectations, PairedFigure, Rule, Worse
 from hashidrill.rollouts.bisect.candidates import (
+    Built,
     ChangedKeys,
+    Dependency,
     Listed,
     Produced,
     Programs,
     Refusal,
     Repository,
+    Tree,
     Versions,
     clients_of,
     configured,
 )
 from hashidrill.rollouts.bisect.hunt import SURE_BUILDS, Answer, Hunt, summary
+from hashidrill.rollouts.bisect.hunt import descend as descend_from
 from hashidrill.rollouts.bisect.ordered import TURN
 from hashidrill.rollouts.bisect.trials import AT_MOST, Log
 from hashidrill.rollouts.gate.configuration import refusal_of
@@ -78,6 +82,13 @@ def bisect(
     build: Annotated[str | None, typer.Option(help="With --git: builds a program at each commit.")] = None,
     client: Annotated[
         list[str] | None, typer.Option(metavar="NAME=COMMAND", help="Client that runs it; {checkout}: the build.")
+    ] = None,
+    descend: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FOLDER=REPOSITORY",
+            help="With --git: dependency whose files lie in that folder; search its commits too, if its pin broke it.",
+        ),
     ] = None,
     product: Annotated[str | None, typer.Option(help="consul, nomad or vault, where nothing tells.")] = None,
     expect: Annotated[str | None, typer.Option(help="The expectation that breaks (default: any).")] = None,
@@ -117,6 +128,7 @@ def bisect(
         "figure": figure,
         "factor": factor if figure else None,
         **({"duet": True} if duet else {}),
+        **({"descend": descend} if descend else {}),
     }
     if version and not versions:
         raise UsageError(f"what is {version[0]!r}? Versions come after --versions, the experiment after --experiment")
@@ -127,25 +139,35 @@ def bisect(
     work = _log_path(asked, log, runs_dir) if resume is None else resume
     question = _Question.of(asked, work.with_suffix(".builds"), lambda text: live.say(say, text))
     allow_installing(install)
-    book = _open(work, question, resume is not None)
-    live.say(say, f"log: {book.path}")
-    hunt = Hunt(
-        question.candidates,
-        question.rule,
-        book,
-        _runner(runs_dir, say, plain=plain),
-        lambda text: live.say(say, text),
-        at_most=tries,
-        turn=SURE_BUILDS if asked["build"] else TURN,
-    )
-    code = _search(hunt, say, as_json=as_json)
+
+    def hunt(of: _Question, log: Path, *, resumed: bool) -> Hunt:
+        book = _open(log, of, resumed)
+        live.say(say, f"log: {book.path}")
+        return Hunt(
+            of.candidates,
+            of.rule,
+            book,
+            _runner(runs_dir, say, plain=plain),
+            lambda text: live.say(say, text),
+            at_most=tries,
+            turn=SURE_BUILDS if asked["build"] else TURN,
+        )
+
+    def onward(commits: Built) -> Hunt:
+        """The search in a dependency, with a log beside that of the first one."""
+        below = question.below(commits)
+        inner = commits.work.relative_to(work.with_suffix(".builds"))
+        log = work.with_suffix(f".{'.'.join(inner.parts)}.jsonl")
+        return hunt(below, log, resumed=log.exists())
+
+    code = _search(hunt(question, work, resumed=resume is not None), onward, say, as_json=as_json)
     raise typer.Exit(code)
 
 
-def _search(hunt: Hunt, say: Console, *, as_json: bool) -> int:
+def _search(hunt: Hunt, onward: Callable[[Built], Hunt], say: Console, *, as_json: bool) -> int:
     interrupted = False
     try:
-        answer = hunt.search()
+        answer = descend_from(hunt, hunt.search(), onward)
     except KeyboardInterrupt:
         interrupted, answer = True, Answer(_INTERRUPTED, "interrupted")
     if interrupted:
@@ -224,6 +246,11 @@ class _Question:
             about["binaries"] = own
         return cls(candidates, rule, {**about, **candidates.question})
 
+    def below(self, commits: Built) -> _Question:
+        """The same question of the commits of a dependency."""
+        assert commits.tree is not None
+        return _Question(commits, self.rule, {**self.data, **commits.question, "at": dict(commits.tree.at)})
+
 
 def _own_binaries(given: ResolvedExperiment) -> dict[str, str]:
     """The checksums of binaries that the user names, because a binary can be rebuilt under the same version."""
@@ -245,7 +272,7 @@ def _check_modes(asked: Asked) -> None:
         raise UsageError("say what to search, one of: --good FILE --bad FILE, --versions A B C, or --git BASE..HEAD")
     if keys and not (asked["good"] and asked["bad"]):
         raise UsageError(f"a search needs both ends: --{'bad' if asked['good'] else 'good'} is missing")
-    of_git = [name for name in ("path", "command", "build", "client") if asked[name]]
+    of_git = [name for name in ("path", "command", "build", "client", "descend") if asked.get(name)]
     if of_git and not git:
         raise UsageError(f"--{of_git[0]} goes with --git BASE..HEAD")
     _check_paths(asked["path"])
@@ -253,7 +280,7 @@ def _check_modes(asked: Asked) -> None:
         raise UsageError("--build makes a program, --path and --command a configuration: use one of them")
     if git and asked["client"] and not asked["build"]:
         raise UsageError("--client names the client that runs the result of --build: give --build too")
-    if git and not of_git:
+    if git and not {"path", "command", "build"} & {*of_git}:
         raise UsageError("--git needs to know what to test of each commit: --path, --command or --build")
     if asked.get("duet") and not (asked["build"] and asked["figure"]):
         raise UsageError("--duet runs the good end beside each candidate: it goes with --build, and a --figure")
@@ -280,16 +307,22 @@ def _candidates(
         return Versions.of(given, asked["versions"], product=product, ensure=ensure)
     repository = Repository.here()
     names = repository.between(asked["git"])
+    clones = work.with_suffix(".repositories")
+    depends = [Dependency.of(each, clones, say) for each in asked.get("descend", ())]
+    tree = Tree(repository, depends) if depends else None
+    if tree is not None:
+        tree.commits(names[-1])  # a dependency that nothing pins is told before any run
     if asked["build"]:
         clients = clients_of(asked["client"], given)
         if asked.get("duet") and (client := asked["figure"].partition(".")[0]) not in clients:
             raise UsageError(f"--duet compares the results of --build: give --client {client} the command that runs it")
         duet = bool(asked.get("duet"))
-        return Programs(given, repository, names, work, say, build=asked["build"], clients=clients, duet=duet)
+        return Programs(
+            given, repository, names, work, say, tree=tree, build=asked["build"], clients=clients, duet=duet
+        )
     make = lambda files, ends: configured(given, files, product=product, refusal=refusal, ends=ends)  # noqa: E731
-    return Produced(
-        given, repository, names, work, say, configured=make, command=asked["command"] or "", paths=asked["path"]
-    )
+    printed, paths = asked["command"] or "", asked["path"]
+    return Produced(given, repository, names, work, say, tree=tree, configured=make, command=printed, paths=paths)
 
 
 def _asking(given: ResolvedExperiment, say: Callable[[str], None]) -> Callable[[str], Refusal]:

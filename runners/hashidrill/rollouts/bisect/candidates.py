@@ -15,9 +15,9 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from hashidrill.core.errors import BinaryError, ExperimentError, UsageError
 from hashidrill.core.experiment.model import services_of
@@ -352,8 +352,94 @@ class Repository:
                 found.setdefault(_PIN.sub("COMMIT", line[1:]).strip(), {})[line[0]] = commit[0]
         return [(line, each["-"], each["+"]) for line, each in found.items() if len(each) == 2]
 
+    def pinned(self, commit: str, folder: str) -> str:
+        """The commit of the dependency in `folder` that this one pins; "" if it pins none. Raises UsageError.
+
+        A submodule there pins it; otherwise a line does that has the last name of the folder and a commit.
+        """
+        entry = git("ls-tree", commit, "--", folder, folder=self.top).decode(errors="replace").split()
+        if entry[1:2] == ["commit"]:
+            return entry[2]
+        named = re.compile(rf"(?<![\w-]){re.escape(Path(folder).name)}(?![\w-])")
+        lines = ""
+        with contextlib.suppress(UsageError):  # git's exit status where no line matches
+            lines = git("grep", "-hIE", "[0-9a-f]{40}", commit, "--", folder=self.top).decode(errors="replace")
+        found = {each[0] for line in lines.splitlines() if named.search(line) for each in _PIN.finditer(line)}
+        if len(found) > 1:
+            raise UsageError(f"{self.top} pins {folder} to several commits at {commit[:_SHOWN]}")
+        return found.pop() if found else ""
+
     def extract(self, commit: str, into: Path) -> None:
         check_out(commit, into, folder=self.top)
+
+
+@dataclass(frozen=True)
+class Dependency:
+    """A repository of its own, whose files lie in `folder` of the program's checkout."""
+
+    folder: str
+    repository: Repository
+
+    @classmethod
+    def of(cls, written: str, clones: Path, say: Callable[[str], None]) -> Dependency:
+        """`FOLDER=REPOSITORY`, a path or what `git clone` takes. Raises UsageError."""
+        folder, equals, source = written.partition("=")
+        place = Path(folder)
+        if not (equals and source and place.name) or place.is_absolute() or ".." in place.parts:
+            raise UsageError(
+                f"--descend {written}: write FOLDER=REPOSITORY, the folder from the top of the checkout, like --descend"
+                " third_party/m3x=../m3x"
+            )
+        own = Path(source).expanduser()
+        if not (own / ".git").exists():
+            own = clones / place.as_posix().replace("/", "-")
+            if not own.exists():
+                say(f"cloning {source}")
+                git("clone", "--quiet", "--no-checkout", "--", source, str(own))
+        return cls(place.as_posix(), Repository.here(own))
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A program with its dependencies: one of these repositories is searched, the others are as they are pinned."""
+
+    program: Repository
+    dependencies: Sequence[Dependency] = ()
+    """Each after the one that pins it."""
+    at: Mapping[str, str] = field(default_factory=dict)
+    """Folder -> commit, of those that were searched before; the program's own is ""."""
+    searched: str = ""
+
+    def commits(self, candidate: str) -> dict[str, tuple[str, str]]:
+        """Folder -> (commit, the folder of what pins it) with the searched one at `candidate`. Raises UsageError."""
+        at = {**self.at, self.searched: candidate}
+        found = {"": (at[""], "")}
+        repositories = {"": self.program}
+        for each in self.dependencies:
+            for above, repository in reversed(repositories.items()):
+                inner = each.folder.removeprefix(f"{above}/")
+                if pin := repository.pinned(found[above][0], inner):
+                    found[each.folder] = (at.get(each.folder, pin), above)
+                    break
+            else:
+                raise UsageError(f"nothing pins {each.folder}: neither a submodule nor a line with its name and commit")
+            repositories[each.folder] = each.repository
+        return found
+
+    def extract(self, candidate: str, into: Path) -> None:
+        commits = self.commits(candidate)
+        self.program.extract(commits[""][0], into)
+        for each in self.dependencies:
+            each.repository.extract(commits[each.folder][0], into / each.folder)
+
+    def moved(self, last_good: str, first_bad: str) -> list[tuple[Dependency, str, str]]:
+        """(dependency, old commit, new commit) of each that the searched one pins to another commit in `first_bad`."""
+        before, after = self.commits(last_good), self.commits(first_bad)
+        return [
+            (each, before[each.folder][0], after[each.folder][0])
+            for each in self.dependencies
+            if before[each.folder][0] != after[each.folder][0] and after[each.folder][1] == self.searched
+        ]
 
 
 Shell = Callable[[str, Path], tuple[int, bytes, bytes]]
@@ -387,6 +473,20 @@ class Commits:
     """The folder of checkouts, one subfolder for each commit."""
     say: Callable[[str], None] = lambda _text: None
     run: Shell = shell
+    tree: Tree | None = None
+    """The program and its dependencies, if it is built together with them."""
+
+    def below(self, dependency: Dependency, old: str, new: str, *, first_bad: str) -> Self:
+        """The commits of a dependency, with all above it as at `first_bad`. Raises UsageError if no line joins both."""
+        assert self.tree is not None
+        at = {**self.tree.at, self.tree.searched: first_bad}
+        return replace(
+            self,
+            repository=dependency.repository,
+            names=dependency.repository.between(f"{old}..{new}"),
+            work=self.work / dependency.folder.replace("/", "-"),
+            tree=replace(self.tree, at=at, searched=dependency.folder),
+        )
 
     def shown(self, name: str) -> str:
         return f"{name[:_SHOWN]} ({self.repository.subject(name)})"
@@ -404,7 +504,10 @@ class Commits:
         for other in self.work.glob(f"{name}.*{_DONE}"):
             other.unlink()
         shutil.rmtree(folder, ignore_errors=True)  # of a build that was killed
-        self.repository.extract(name, folder)
+        try:
+            (self.tree or self.repository).extract(name, folder)
+        except UsageError as unpinned:
+            raise RefusedError(str(unpinned)) from None
         code, output, error = self.run(command, folder)
         if code:
             last = (error or output).decode(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
@@ -512,6 +615,9 @@ class Produced(Commits):
         """Whether both commits have the same configuration: most commits of a repository change other files."""
         same = self.resolved(one).data == self.resolved(other).data
         return Alike("the configuration is the same at both commits", sure=True) if same else None
+
+
+Built = Programs | Produced
 
 
 def _check_links(paths: Sequence[Path], folder: Path) -> None:

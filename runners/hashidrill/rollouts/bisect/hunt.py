@@ -4,7 +4,7 @@ The search does not print to a terminal itself. The search resumes when its log 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,15 @@ from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.core.judging.comparison import hidden
 from hashidrill.core.recording.reader import Recording
 from hashidrill.rollouts.bisect.broken import REFERENCES, Limit, Rule, Worse
-from hashidrill.rollouts.bisect.candidates import Candidates, ChangedKeys, Commits, Listed, RefusedError
+from hashidrill.rollouts.bisect.candidates import (
+    Built,
+    Candidates,
+    ChangedKeys,
+    Commits,
+    Dependency,
+    Listed,
+    RefusedError,
+)
 from hashidrill.rollouts.bisect.ordered import TURN, CannotTell, Ordered
 from hashidrill.rollouts.bisect.smallest import SmallestSet, WrongEnd, set_name
 from hashidrill.rollouts.bisect.trials import AT_MOST, INVALID_IN_A_ROW, Log, Outcome, Trial, Trials
@@ -26,13 +34,19 @@ SURE_BUILDS = 0.99
 
 @dataclass(frozen=True)
 class Answer:
-    """`found`: the changed keys, or the first bad version or commit; empty without an answer. `text` says it all."""
+    """`found`: the changed keys, or the first bad version or commit, and below it that of each dependency in turn.
+
+    It is empty without an answer. `text` says it all.
+    """
 
     code: int
     text: str
     found: Sequence[str] = ()
     wrong: float | None = None
     takes: str = ""
+    last_good: str = ""
+    good_breaks: bool = False
+    """Nothing was found, because the good end is broken too."""
 
     def as_document(self) -> dict[str, Any]:
         """Plain data for the log and for --json."""
@@ -217,13 +231,9 @@ class Hunt:
             return _cannot(_noise(f"{shown(last)} and {shown(first)}", alike.why))
         if alike is not None:
             text += f"\nwarning: {alike.why}"
-        for line, old, new in (
-            listed.repository.pins(last, first) if isinstance(listed, Commits) and not between else []
-        ):
-            text += (
-                f"\nit pins a dependency to another commit ({line}): go on in its repository with --git {old}..{new}"
-            )
-        return Answer(FOUND, f"{text}\n{_sure(answer.wrong)}", [*between, first], answer.wrong)
+        if isinstance(listed, Commits) and not between:
+            text += _pins(listed, last, first)
+        return Answer(FOUND, f"{text}\n{_sure(answer.wrong)}", [*between, first], answer.wrong, last_good=last)
 
     def _wrong_end(self, trials: Trials, *, good: bool, wrong: float) -> Answer:
         at, other = self._ends() if good else self._ends()[::-1]
@@ -237,7 +247,52 @@ class Hunt:
             what = "name one that breaks, or an experiment that shows it"
         text = f"the {called} end is not {called}: {self.candidates.shown(at)} {trials.tally(at)}"
         unsearched = "nothing was searched: " if {*trials.candidates} <= {at, other} else ""
-        return Answer(WRONG_END, f"{text}; {unsearched}{what}", wrong=wrong)
+        return Answer(WRONG_END, f"{text}; {unsearched}{what}", wrong=wrong, good_breaks=good)
+
+
+def _pins(commits: Commits, last: str, first: str) -> str:
+    """The dependencies that the first bad commit pins to another commit, and that the search does not know."""
+    known = {new for _, _, new in commits.tree.moved(last, first)} if commits.tree is not None else ()
+    return "".join(
+        f"\nit pins a dependency to another commit ({line}): go on in its repository with --git {old}..{new}, or name"
+        " it with --descend"
+        for line, old, new in commits.repository.pins(last, first)
+        if new not in known
+    )
+
+
+def descend(hunt: Hunt, answer: Answer, onward: Callable[[Built], Hunt]) -> Answer:
+    """Goes on in the dependency whose pin broke it, and so on in those of its own; `onward` makes the next search.
+
+    Where the old commit of each dependency breaks too, the commit itself is what broke it.
+    """
+    commits = hunt.candidates
+    if not isinstance(commits, Built) or commits.tree is None or answer.code != FOUND or len(answer.found) != 1:
+        return answer
+    for dependency, old, new in commits.tree.moved(answer.last_good, answer.found[0]):
+        hunt.say(f"{commits.shown(answer.found[0])} pins {dependency.folder} to another commit: searching its own")
+        try:
+            deeper = onward(commits.below(dependency, old, new, first_bad=answer.found[0]))
+        except UsageError as error:
+            return _joined(answer, dependency, _cannot(CannotTell(str(error), "a pin that went forward")))
+        try:
+            below = deeper.search()
+            deeper.log.add_answer(below.as_document())
+            if below.good_breaks:
+                text = f"{answer.text}\nit breaks with the old commit of {dependency.folder} too"
+                answer = replace(answer, text=text)
+                continue
+            return _joined(answer, dependency, descend(deeper, below, onward))
+        finally:
+            deeper.log.close()
+    return answer
+
+
+def _joined(answer: Answer, dependency: Dependency, below: Answer) -> Answer:
+    code = FOUND if below.code == FOUND else CANNOT_TELL
+    text = f"{answer.text}\nin {dependency.folder}: {below.text}"
+    wrong = None if below.wrong is None else max(below.wrong, answer.wrong or 0.0)
+    return Answer(code, text, [*answer.found, *below.found], wrong, below.takes)
 
 
 def _cannot(answer: CannotTell) -> Answer:
