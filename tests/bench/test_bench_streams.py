@@ -54,7 +54,7 @@ def consul(tmp_path_factory):
                 f"{url}/v1/agent/service/register", {"Name": "bench", "Check": {"TTL": "1h", "CheckID": "b"}}
             )
             with _changes(url):
-                yield url, rpc
+                yield url, rpc, process.pid
         finally:
             process.kill()
 
@@ -117,7 +117,7 @@ HEAD = ("", "open", "per CPU-second", "CPU to open one", "per GB", "told", "CPU 
 
 @pytest.mark.parametrize(("what", "count"), [("watches", 1000), ("views", 3000)])
 def test_open_queries_beside_a_plain_client(capsys, consul, what, count):
-    url, _ = consul
+    url, _, _ = consul
     ours = client("our_clients.py", what, url, count, SECONDS)
     plain = client("plain_clients.py", what, url, count, SECONDS)
     title = f"{what}: {count} on one real agent, {CHANGES_PER_S} changes/s, {SECONDS} s"
@@ -127,7 +127,7 @@ def test_open_queries_beside_a_plain_client(capsys, consul, what, count):
 
 
 def test_open_streams(capsys, consul):
-    url, rpc = consul
+    url, rpc, _ = consul
     count = 2000
     ours = client("our_clients.py", "streams", url, count, SECONDS, rpc)
     plain = client("plain_clients.py", "watches", url, 1000, SECONDS)
@@ -135,6 +135,41 @@ def test_open_streams(capsys, consul):
     table(capsys, title, [HEAD, row("hashidrill streams", count, ours), row("aiohttp long polls", 1000, plain)])
     assert ours["opened"] >= count
     assert ours["operations"] > count
+
+
+HOLDERS, LEASES, NORMAL_S, ABUSIVE_S, LOOK_EVERY_S = 180_000, 60_000, 30, 4.5, 15
+"""The larger load test of juju-2021 and its two paces of renewal; how often a waiting `consul lock` asks again."""
+
+
+def test_where_180000_contenders_for_60000_leases_break_first(capsys, consul):
+    """Two counts on one real server, and from their difference what 180,000 take: a table for the incidents' page."""
+    url, _, pid = consul
+    few, many = (client("plain_clients.py", "locks", url, count, SECONDS, pid) for count in (1500, 6000))
+    assert (few["waiting"], many["waiting"]) == (1000, 4000)
+
+    def each(who, what):
+        grew = [one["after"][who][what] - one["before"][who][what] for one in (few, many)]
+        return (grew[1] - grew[0]) / 4500
+
+    goroutines = [one["after"]["goroutines"] - one["before"]["goroutines"] for one in (few, many)]
+    holds = [
+        ("agent: memory", each("agent", 0) / 1e3, "kB", HOLDERS / 1e6, "GB"),
+        ("agent: goroutines", (goroutines[1] - goroutines[0]) / 4500, "", HOLDERS, ""),
+        ("agent: file descriptors", each("agent", 1), "", HOLDERS, ""),
+        ("thin client: memory", each("client", 0) / 1e3, "kB", HOLDERS / 1e6, "GB"),
+        ("thin client: file descriptors", each("client", 1), "", HOLDERS, ""),
+    ]
+    rows = [("", "for each", f"for {HOLDERS}")]
+    rows += [(name, f"{value:.3g} {unit}", f"{value * times:.3g} {total}") for name, value, unit, times, total in holds]
+    for name, (per_s, cpu_s), wanted in (
+        ("renewals, every 30 s", many["renewals"], HOLDERS / NORMAL_S),
+        ("renewals, every 4.5 s", many["renewals"], HOLDERS / ABUSIVE_S),
+        ("waiting queries, every 15 s", many["looks"], (HOLDERS - LEASES) / LOOK_EVERY_S),
+    ):
+        rows.append((f"{name}: {wanted:.0f}/s", f"{cpu_s * 1e6:.0f} us", f"{wanted * cpu_s:.2g} cores"))
+        rows.append(("  at most, on this machine", f"{per_s:.0f}/s", ""))
+    table(capsys, "contenders for locks, two of three waiting, on one real server", rows)
+    assert min(value for _, value, *_ in holds) > 0
 
 
 def test_views_that_come_back_to_an_agent_that_does_not_answer(capsys):

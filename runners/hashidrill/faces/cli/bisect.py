@@ -154,7 +154,7 @@ def bisect(
         )
 
     def onward(commits: Built) -> Hunt:
-        """The search in a dependency, with a log beside that of the first one."""
+        """The search in a dependency, logged next to the first one."""
         below = question.below(commits)
         inner = commits.work.relative_to(work.with_suffix(".builds"))
         log = work.with_suffix(f".{'.'.join(inner.parts)}.jsonl")

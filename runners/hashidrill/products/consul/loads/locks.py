@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, ClassVar
@@ -267,12 +268,12 @@ Positive = Annotated[Duration, AfterValidator(positive)]
 class Lock(ConsulLoad):
     """Runs `holders` clients that compete for `locks` locks, evenly spread.
 
-    The load also writes the signals `LOAD.held` (locks that a contender believes it holds) and `LOAD.lost` (how often a
-    contender lost that belief without a release).
+    The load also writes the signals `LOAD.held` (locks that a contender believes it holds), `LOAD.lost` (how often a
+    contender lost that belief without a release) and `LOAD.moved` (how often a contender went on to another agent).
     """
 
     kind: ClassVar[str] = "consul.lock"
-    signals: ClassVar[Mapping[str, None]] = {"held": None, "lost": None}
+    signals: ClassVar[Mapping[str, None]] = {"held": None, "lost": None, "moved": None}
 
     class Params(Strict):
         """How many contenders take which locks, how often, and what they do without an answer.
@@ -305,6 +306,7 @@ class Lock(ConsulLoad):
         claim_retries: Annotated[int, Field(ge=0, le=100, description="How often a claim is sent again")] = 0
         renew_retries: Annotated[int, Field(ge=0, le=100, description="How often a renewal is sent again")] = 3
         backoff: Annotated[Duration, Field(ge=0, description="What a retry waits")] = Duration("200ms")
+        move_on: Annotated[bool, Field(description="Go on at the next agent when one gives no answer")] = False
         via: Via = "consul:clients"
         timeout: Timeout = Duration("3s")
 
@@ -345,6 +347,8 @@ class Lock(ConsulLoad):
         super().__init__(name, params, context)
         self._contenders: list[Contender] = []
         self._lost_by_those_who_left = 0
+        self._moves: Counter[int] = Counter()
+        """How often each contender went on to the next agent."""
         self._sessions: set[str] = set()
         """Sessions that were made, and not ended."""
 
@@ -411,10 +415,11 @@ class Lock(ConsulLoad):
         self.context.sample("held", sum(contender.holds for contender in self._contenders))
         lost = self._lost_by_those_who_left + sum(contender.lost for contender in self._contenders)
         self.context.sample("lost", lost)
+        self.context.sample("moved", self._moves.total())
 
     async def _send(self, http: HttpClient, number: int, key: str, action: Action) -> Reply:
-        endpoints = self.context.endpoints
-        base = endpoints[number % len(endpoints)].rstrip("/")
+        endpoints, moves = self.context.endpoints, self._moves[number]
+        base = endpoints[(number + moves) % len(endpoints)].rstrip("/")
         timeout_s = float(self.params.timeout)
         kv = f"{base}/v1/kv/{key}"
         if action.op == "fence":
@@ -429,6 +434,9 @@ class Lock(ConsulLoad):
             body = self._session_body(action.holder) if action.op == "session" else None
             answer = await http.request("PUT", f"{base}/v1/session/{path}", body=body, timeout_s=timeout_s)
             self._note_session(action, answer)
+        # of the requests that one agent left without an answer, the first one moves the contender
+        if self.params.move_on and not answer.status and self._moves[number] == moves:
+            self._moves[number] += 1
         return reply_to(action, answer)
 
     def _note_session(self, action: Action, answer: Answer) -> None:
