@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from hashidrill.rollouts.bisect.candidates import (
     Programs,
     RefusedError,
     Repository,
+    Tree,
     clients_of,
     configured,
     shell,
@@ -457,6 +459,32 @@ def test_a_search_that_descended_resumes_without_a_run(descending, monkeypatch):
 )
 def test_a_dependency_that_cannot_be_searched_is_said_before_any_run(descending, named, said):
     assert said in str(descending("app", "--descend", named)[1].exception)
+
+
+@pytest.mark.lie
+def test_what_was_built_with_another_commit_above_is_built_again(programs, git, tmp_path):
+    """As when a search starts again under the name of a log that was removed."""
+    top = Path(git("rev-parse", "--show-toplevel"))
+    commits = programs(":", ["{python}", "{checkout}/consul.hcl"])
+    built = []
+    for above in commits.names[:2]:
+        tree = Tree(Repository(top), at={"": above}, searched="lib")
+        again = replace(commits, tree=tree, run=lambda _command, _folder: (built.append(1) or 0, b"", b""))
+        for _ in range(2):
+            again.resolved(commits.names[2])
+    assert len(built) == 2
+
+
+def test_a_pin_to_several_commits_is_said(git, tmp_path):
+    (tmp_path / "repository" / "requirements.txt").write_text(f"lib @{OLD}\nlib-more @{NEW}\n")
+    git("add", "-A")
+    git("commit", "-q", "-m", "pin")
+    assert Repository.here().pinned(git("rev-parse", "HEAD"), "vendor/lib") == OLD
+    (tmp_path / "repository" / "lock").write_text(f"lib {NEW}\n")
+    git("add", "-A")
+    git("commit", "-q", "-m", "pin twice")
+    with pytest.raises(UsageError, match="pins vendor/lib to several commits"):
+        Repository.here().pinned("HEAD", "vendor/lib")
 
 
 @pytest.mark.long

@@ -496,8 +496,9 @@ class Commits:
         if not _COMMIT.fullmatch(name):
             raise RefusedError(f"{name!r} is no commit")
         folder = self.work / name
-        # a search that was resumed builds nothing twice; what another command built here is another program
-        done = folder.with_name(f"{name}.{hashlib.sha256(command.encode()).hexdigest()[:16]}{_DONE}")
+        # a search that was resumed builds nothing twice; what another command, or with others, built is another program
+        made_of = command if self.tree is None else f"{command} {self.tree}"
+        done = folder.with_name(f"{name}.{hashlib.sha256(made_of.encode()).hexdigest()[:16]}{_DONE}")
         if done.exists():
             return folder, done.read_bytes()
         self.say(f"building {self.shown(name)}")
