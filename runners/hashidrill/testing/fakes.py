@@ -349,6 +349,9 @@ class FakeHost(Capable):
             return Timing(_QUICK_S, errno.ENOSPC)
         return self._operate("write", size_bytes)[0]
 
+    async def canary_read(self, size_bytes: int) -> Timing:
+        return self._operate("read", size_bytes)[0]
+
     async def canary_disk(self, operation: str, size_bytes: int, trials: int, within_s: float) -> Sequence[Timing]:
         """The exchanges run at once: they only queue for a limited bandwidth."""
         fits = min(trials, int(within_s * 256 / self.world.noise.disk_s))

@@ -427,6 +427,8 @@ class DiskCanary(Protocol):
 
     async def canary_write(self, size_bytes: int) -> Timing: ...
 
+    async def canary_read(self, size_bytes: int) -> Timing: ...
+
     async def canary_disk(self, operation: str, size_bytes: int, trials: int, within_s: float) -> Sequence[Timing]:
         """Makes `trials` of an operation (`fsync`, `write`, `read`), up to 256 at once.
 

@@ -486,6 +486,9 @@ class LocalHost(CanaryOfHost, Capable):
     async def canary_write(self, size_bytes: int) -> Timing:
         return await self._timing("write", size=size_bytes)
 
+    async def canary_read(self, size_bytes: int) -> Timing:
+        return await self._timing("read", size=size_bytes)
+
     async def canary_disk(self, operation: str, size_bytes: int, trials: int, within_s: float) -> Sequence[Timing]:
         request = {"op": "disk", "operation": operation, "size": size_bytes, "count": trials, "within": within_s}
         answer = await ask(self._canary, request, within_s=within_s + ANSWERS_WITHIN_S)

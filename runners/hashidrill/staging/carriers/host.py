@@ -434,6 +434,9 @@ class CarriedHost(CanaryOfHost):
     async def canary_write(self, size_bytes: int) -> Timing:
         return await self._timing("write", size_bytes)
 
+    async def canary_read(self, size_bytes: int) -> Timing:
+        return await self._timing("read", size_bytes)
+
     async def free_bytes(self) -> int:
         return int((await (await self.observers(await self._folder()))[0].ask("space"))["free"])
 
