@@ -1133,6 +1133,13 @@ cases(
     {"load": LOAD},
     (TRUTH, "five changes, no stall", of(led, _rotating)),
     (LIE, "nothing is acknowledged for 7 s between them", of(led, _rotating, outcome=failing(20, 27))),
+    (
+        LIE,
+        "each write takes 3 s for 7 s: a stall that heartbeats hide",
+        of(led, _rotating, latency=slow(20, 27)),
+        {"served_within": "300ms"},
+    ),
+    (TRUTH, "the same, where slow acknowledgements count", of(led, _rotating, latency=slow(20, 27))),
 )
 
 

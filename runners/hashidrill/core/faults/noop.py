@@ -9,7 +9,10 @@ from hashidrill.core.protocols.capabilities import Processes
 
 
 class Noop(BaseFault[NoParams]):
-    """Breaks nothing. Verifies before and after that the agent answers."""
+    """Breaks nothing. Verifies before and after that the agent answers.
+
+    Limits: the fault proves nothing else.
+    """
 
     kind: ClassVar[str] = "noop"
     at_a_time: ClassVar[int | None] = 0

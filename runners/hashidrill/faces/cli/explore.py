@@ -47,6 +47,13 @@ def explore(
         str, typer.Option(metavar="KIND,...", help="Kinds of faults to try (default: all that fit).")
     ] = "",
     most: Annotated[int, typer.Option(min=1, max=5, help="Most faults of a trial.")] = 3,
+    at_once: Annotated[
+        int | None, typer.Option(min=1, help="Most hosts with a fault at the same time (default: any number).")
+    ] = None,
+    beat: Annotated[
+        str | None,
+        typer.Option(help="The unit of a trial's times (default: as long as elections take, 1s to 4s)."),
+    ] = None,
     time_budget: Annotated[str, typer.Option(help="How long all trials together may take.")] = "2h",
     trials: Annotated[int | None, typer.Option(min=1, help="Most trials.")] = None,
     seed: Annotated[int | None, typer.Option(help="Repeats a search's choices (default: a new one).")] = None,
@@ -83,13 +90,15 @@ def explore(
         "experiment": experiment,
         "faults": [each for each in faults.split(",") if each],
         "most": most,
+        "at_once": at_once,
+        "beat_s": None if beat is None else duration_s("--beat", beat),
         "seed": seed,
     }
     question, folder = _asked(given, strategy, resume, home)
     allow_installing(install)
     say = console()
     path = find_experiment(str(question["experiment"]))
-    of = Trials.of(path)
+    of = Trials.of(path, at_once=question["at_once"])
     space = of.space(question["faults"])
     if all_of_them:
         _report(home, str(question["experiment"]), space, as_json=as_json)
@@ -114,7 +123,7 @@ def _asked(given: Mapping[str, Any], strategy: str, resume: Path | None, home: P
         raise UsageError("--resume takes the experiment from its log: leave it out, or start a new search")
     log = TrialLog.resume(resume / LOG)
     log.close()
-    return {key: log.question[key] for key in ("experiment", "faults", "most", "seed", "strategy")}, resume
+    return {key: log.question.get(key) for key in (*given, "strategy")}, resume
 
 
 def _open(folder: Path, question: Mapping[str, Any], *, resumed: bool) -> TrialLog:
@@ -152,6 +161,7 @@ def _search(
             budget_s=budget_s,
             most_trials=most_trials,
             strategy=str(question["strategy"]),
+            given_beat_s=question["beat_s"],
             say=speak,
             keep=kept.keep,
             tell=tell,

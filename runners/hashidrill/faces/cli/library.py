@@ -280,6 +280,7 @@ OWN = {
     "streaming_no_worse_than_long_poll.p50_at_most": "p50 of streaming to long polling's, at each level both kept",
     "streaming_no_worse_than_long_poll.find_knee": "a run in which neither arm broke is INVALID",
     "survives_leader_changes.changes": "how often leadership changes; with fewer, the result is INVALID",
+    "survives_leader_changes.served_within": "operations that take longer count as not acknowledged",
     "telemetry_survives.gap_below": "the longest time without metrics of a server",
     "telemetry_survives.targets_at_least": "how many servers must be read; all of them, if not said",
     "watchers_converge.writes": "the load whose last change counts",

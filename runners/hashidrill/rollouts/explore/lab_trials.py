@@ -9,7 +9,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from io import StringIO
 from pathlib import Path
 from typing import Any, Self
@@ -23,11 +23,12 @@ from hashidrill.core.experiment.library import complete, read_experiment
 from hashidrill.core.experiment.loader import load_document, resolve_document
 from hashidrill.core.experiment.model import services_of
 from hashidrill.core.experiment.resolved import ResolvedExperiment
+from hashidrill.core.experiment.selectors import parse_selector
 from hashidrill.core.judging.judge import judge
 from hashidrill.core.judging.measure import NO_FAULT
 from hashidrill.core.judging.verdict import Finding, RunVerdict
 from hashidrill.core.protocols.events import Bus
-from hashidrill.core.protocols.service import ShowsMoments
+from hashidrill.core.protocols.service import Service, ShowsMoments
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.units import Duration
 from hashidrill.core.util.files import write_whole
@@ -39,7 +40,7 @@ from hashidrill.reports.write import judge_and_report
 from hashidrill.rollouts.bisect.trials import Outcome
 from hashidrill.rollouts.explore.guidance import Seen
 from hashidrill.rollouts.explore.search import Found, Played
-from hashidrill.rollouts.explore.space import EVENTS, GONE, PROVEN, Arm, Candidate, Move, Space
+from hashidrill.rollouts.explore.space import EVENTS, GONE, PROVEN, Arm, Candidate, Move, Space, at_once
 from hashidrill.rollouts.explore.trace import trace_of
 
 RUNS, FINDINGS, LOG = "runs", "findings", "trials.jsonl"
@@ -56,14 +57,18 @@ _CLEAN = frozenset({"complete", "guardrail", "fault", "steady-state"})
 
 @dataclass(frozen=True, eq=False)
 class Trials:
-    """Makes experiments of candidates. `path` is the experiment's file, `base` its content with its bases merged in."""
+    """Makes experiments of candidates. `path` is the experiment's file, `base` its content with its bases merged in.
+
+    `at_once`: on how many hosts faults may be in force at the same time; None for any number.
+    """
 
     path: Path
     base: Mapping[str, Any]
     roles: Sequence[str]
+    at_once: int | None = None
 
     @classmethod
-    def of(cls, path: Path) -> "Trials":
+    def of(cls, path: Path, *, at_once: int | None = None) -> "Trials":
         """Raises ExperimentError, and UsageError for an experiment that no trial can be made of."""
         document = read_experiment(path)
         experiment = load_document(document, near_to=path)
@@ -74,7 +79,8 @@ class Trials:
             )
         base = YAML(typ="safe").load(complete(document))
         services = services_of(experiment.datacenter)
-        made = cls(path, base, [f"host:{place.host}" for each in services for place in each.places() if place.starts])
+        roles = [f"host:{place.host}" for each in services for place in each.places() if place.starts]
+        made = cls(path, base, roles, at_once)
         try:
             made.resolved((), 1.0)
         except ExperimentError as error:
@@ -92,8 +98,19 @@ class Trials:
         return Space.of(experiment, kinds, moments=frozenset({*events, PROVEN, GONE}), fits=self.fits)
 
     def fits(self, candidate: Candidate) -> bool:
-        """Whether `hashidrill validate` accepts the experiment of that candidate."""
-        return self._fits(candidate)
+        """Whether `hashidrill validate` accepts the experiment of that candidate, and no more hosts than `at_once`
+        have a fault at the same time.
+        """
+        few = self.at_once is None or at_once(candidate, self._hosts) <= self.at_once
+        return few and self._fits(candidate)
+
+    def _hosts(self, role: str) -> int:
+        selector = parse_selector(role)
+        return len(selector.candidates(self._services)) if selector.many else 1
+
+    @cached_property
+    def _services(self) -> list[Service]:
+        return services_of(self.resolved((), 1.0).experiment.datacenter)
 
     @lru_cache(maxsize=4096)  # noqa: B019 - one for each search
     def _fits(self, candidate: Candidate) -> bool:
@@ -111,6 +128,10 @@ class Trials:
     def data(self, candidate: Candidate, beat_s: float) -> dict[str, Any]:
         """The experiment of a trial as plain data."""
         steps = [_step(number, move, beat_s) for number, move in enumerate(candidate)]
+        for step, move in zip(steps, candidate, strict=True) if self.at_once else ():
+            # one that takes longer to end than planned is waited for, but not beyond the event that it brings about
+            over = [f"s{n + 1}" for n, each in enumerate(candidate) if each.at + each.length <= move.at]
+            step.update({"after": over} if over and move.when not in EVENTS else {})
         quiet = {"fault": NO_FAULT, "on": self.roles[0], "for": f"{4 * beat_s:.1f}s"}
         data = {key: value for key, value in self.base.items() if key not in _LEFT_OUT}
         steady = dict(data["steady_state"])

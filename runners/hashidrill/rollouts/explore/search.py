@@ -153,6 +153,8 @@ class Search:
     budget_s: float = math.inf
     most_trials: int | None = None
     strategy: str = "guided"
+    given_beat_s: float | None = None
+    """The length of a beat; None: as long as an election takes."""
     say: Callable[[str], None] = lambda _: None
     keep: Callable[[Played, bool], None] = lambda _played, _useful: None
     tell: Callable[[Found], None] = lambda _found: None
@@ -208,6 +210,8 @@ class Search:
     @property
     def beat_s(self) -> float:
         """As long as the datacenter was without a leader, by the median of the trials in which it was."""
+        if self.given_beat_s is not None:
+            return self.given_beat_s
         gaps = [each.seen.gap_s for each in self.result.trials if each.seen.valid and each.seen.gap_s]
         low, high = BEATS_S
         return BEAT_S if not gaps else round(min(max(statistics.median(gaps), low), high), 1)

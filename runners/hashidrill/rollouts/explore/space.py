@@ -207,6 +207,14 @@ def without(candidate: Candidate, index: int) -> Candidate:
     return tuple(kept)
 
 
+def at_once(candidate: Candidate, hosts: Callable[[str], int]) -> int:
+    """On how many hosts its faults may be in force at the same time. `hosts`: how many a role means."""
+    return max(
+        (sum(hosts(each.on) for each in candidate if each.at <= move.at < each.at + each.length) for move in candidate),
+        default=0,
+    )
+
+
 def drawn_by_default(kind: str) -> bool:
     """Whether a kind says that its faults may overlap others, as the tests of random faults draw them."""
     cls = registry.fault(kind)

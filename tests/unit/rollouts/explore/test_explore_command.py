@@ -1,6 +1,7 @@
 """`hashidrill explore` with recordings in place of runs: trials, verdicts, findings, and what is kept."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,22 @@ def test_the_space_is_what_validate_accepts(trials):
     }
     assert space.SNAPSHOT in found.moments
     assert not trials.fits((KILL, KILL)), "two faults on one agent at the same time"
+
+
+@pytest.mark.parametrize(
+    ("when", "at", "fits"),
+    [("gone:0", 2, True), (space.ELECTED, 3, True), ("proven:0", 0, False), ("", 1, False), (space.ELECTED, 0, False)],
+)
+def test_faults_one_at_a_time_wait_for_each_other(when, at, fits):
+    """Two servers that are gone together have lost the quorum: that is no finding."""
+    one = Trials.of(find_experiment(EXPERIMENT), at_once=1)
+    second = Move("network.partition", "consul:one-follower", '{"from": "servers"}', at, 2, when)
+
+    assert one.fits((KILL, second)) is fits
+    assert not one.fits((replace(second, on="consul:servers"),)), "three servers"
+    assert Trials.of(find_experiment(EXPERIMENT)).fits((KILL, second)), "any number, unless it is said"
+    if fits:
+        assert one.resolved((KILL, second), 2.0).experiment.method[1].after == ([] if when == space.ELECTED else ["s1"])
 
 
 @pytest.mark.parametrize(
@@ -157,7 +174,7 @@ def explore(monkeypatch, tmp_path):
 @pytest.mark.long
 def test_a_finding_is_an_experiment_that_anybody_runs(explore, tmp_path):
     kinds = ("--faults", "process.kill,process.pause", "--seed", "1")
-    done = explore(EXPERIMENT, *kinds, "--trials", "40", "--json")
+    done = explore(EXPERIMENT, *kinds, "--beat", "2s", "--trials", "40", "--json")
 
     assert done.exit_code == 1, done.output
     document = json.loads(done.stdout)
@@ -165,6 +182,7 @@ def test_a_finding_is_an_experiment_that_anybody_runs(explore, tmp_path):
     assert [move["kind"] for move in finding["candidate"]] == ["process.kill"]
     found = load_experiment(finding["file"])
     assert [(step.fault, step.on) for step in found.faults] == [("process.kill", "consul:leader")]
+    assert found.method[0].for_ == 2 * finding["candidate"][0]["length"], "beats of 2s, as was asked"
     assert f"{finding['broke']} of {finding['of']} valid runs" in found.metadata.why
     assert "seed 1" in found.metadata.why
     assert (Path(finding["best"]) / "report.html").is_file()
