@@ -221,6 +221,13 @@ LIES = [
     ("generated", "playbooks/reference-verdicts.md", "`grace` (1s)", "`grace` (2s)", "`grace` (2s)"),
     (
         "generated",
+        "playbooks/reference-kubernetes-faults.md",
+        "### `litmus.pod_delete`",
+        "### `litmus.pod`",
+        "`litmus.pod`",
+    ),
+    (
+        "generated",
         "playbooks/reference-library.md",
         "| `raft/killed-leader` |",
         "| `raft/dead-leader` |",

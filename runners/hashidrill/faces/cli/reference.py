@@ -25,7 +25,7 @@ from hashidrill.gamedays.gameday.model import gameday_schema
 Schema = dict[str, Any]
 _DEFAULTS = "Defaults are in brackets; without one, a value is left out, and a switch is off."
 _OPTIONAL = "Defaults are in brackets, and what ends in `?` may be left out."
-_OBSERVED = "*Observed* says what proves a fault, *Shared* what this proof has in common with the injector."
+_OBSERVED = "Observed is what proves a fault, and shared what this proof has in common with the injector."
 _MANY = 4
 """From this number of uses on, an option is explained at the top of the page."""
 _MADE = "Generated from the code by `python -m hashidrill.faces.cli.reference`; do not edit.\n"
@@ -258,7 +258,7 @@ def _kind(name: str, doc: str | None, params: Any, shown: dict[str, str], observ
     """
     told = [f"- {_parameter(key, default)}: {text}\n" for key, default, text in parameters(params)]
     if observer is not None:
-        told.append(f"- *Observed*: {observer.through}.{f' *Shared*: {observer.shares}.' if observer.shares else ''}\n")
+        told.append(f"- Observed: {observer.through}{f'; shared: {observer.shares}' if observer.shares else ''}.\n")
     lines = _unsaid(name, told, shown, lambda first: f"`{first}`")
     return f"\n### `{name}`\n\n{inspect.cleandoc(doc or '')}\n" + (f"\n{lines}" if lines else "")
 
