@@ -94,11 +94,15 @@ class Store:
             return Seen(Outcome.INVALID, "the machine was busy", took_s=took)
         world, states, effects, late = World(), [], set(), ""
         clock, begun, ended, waited = 0, {}, set(), 0
+        caused = [set() for _ in candidate]
         hit = False
         for _ in range(_BEATS):
             events = self._step(world, {candidate[n].arm: candidate[n] for n in begun if n not in ended})
             late = LATER if candidate and len(ended) == len(candidate) else ""
             effects |= {late + event for event in events}
+            if begun:
+                last = max(begun)
+                caused[last] |= {LATER * (last in ended) + event for event in events}
             world.began = set()
             stands = False
             for n, move in enumerate(candidate):
@@ -127,6 +131,7 @@ class Store:
             ("no_acknowledged_write_lost",) if broken else (),
             states=tuple(dict.fromkeys(states)),
             effects=tuple(sorted(effects)),
+            caused=tuple(tuple(sorted(each)) for each in caused),
             took_s=took,
             gap_s=1.0 if ELECTED in {each.removeprefix(LATER) for each in effects} else 0.0,
         )

@@ -1,11 +1,13 @@
 """Chooses the next trial: at random, or guided by the states that earlier trials reached.
 
-The guided search first tries each arm alone. The effects that an arm had alone (a leader was lost, a server fell
-behind, a snapshot was installed) sort the arms into classes. Pairs come next: the pair of classes and the moment
-between them that was tried least often, and first of all the moments that the first fault was seen to bring about: an
-effect that triggers another fault (CSnake, EuroSys 2026). A bandit (UCB1) chooses the arm within a class. A trial has
-room for two pairs with the same first fault. Trials that reached new states are varied, and only these get a fault
-that follows two others: pairs before triples.
+The guided search first tries each kind on its roles, one after the other in one trial. The effects that an arm had (a
+leader was lost, a server fell behind, a snapshot was installed) sort the arms into classes. Pairs come next: the pair
+of classes and the moment between them that was tried least often. Moments are those that the first fault was seen to
+bring about, an effect that triggers another fault (CSnake, EuroSys 2026), and those of its own course: it stands, it
+is about to end, it is gone. A bandit (UCB1) chooses the arm within a class.
+
+A third fault mostly takes the leader away once the others are gone: what a follower lost or has wrong shows only when
+it leads. Else it makes a second pair with the same first fault. Trials that reached new states are varied.
 """
 
 from __future__ import annotations
@@ -18,14 +20,36 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from hashidrill.rollouts.bisect.trials import Outcome
-from hashidrill.rollouts.explore.space import EVENTS, GONE, LATER, LATEST, PROVEN, Arm, Candidate, Move, Space, timed
+from hashidrill.rollouts.explore.space import (
+    ELECTED,
+    EVENTS,
+    GONE,
+    LATER,
+    LATEST,
+    PROVEN,
+    Arm,
+    Candidate,
+    Move,
+    Space,
+    timed,
+)
 
-VARIED = 0.2
+VARIED = 0.15
 """The share of trials that vary an earlier one, once pairs are tried."""
 INERT = 2
 """A pair with an arm that had no effect alone counts as tried this often."""
+CLOSED = 0.7
+"""The share of pairs whose third fault takes the leader away."""
+SURELY = 0.6
+"""How often a fault of a pair is surely as strong as it can be: one that breaks everything may hide what else broke."""
+AGAIN = 0.3
+"""How often the second fault of a pair in one class is the first one again, while the datacenter recovers from it."""
 AFTER_EVENTS = 1
-"""The same of a pair whose second fault does not wait for an event that the first one brought about."""
+"""A pair whose second fault waits for no event that the first one brought about counts as tried this often."""
+REST = 3
+"""Beats for the datacenter to settle after a fault."""
+DURING = "during"
+"""The moment between two faults: the second begins by the clock, while the first stands."""
 _TRIES = 20
 
 
@@ -44,6 +68,8 @@ class Seen:
     """Those of which a valid trial says nothing."""
     states: Sequence[str] = ()
     effects: Sequence[str] = ()
+    caused: Sequence[Sequence[str]] = ()
+    """What happened after each fault began and before the next one did; with LATER what came once it was gone."""
     recording: str = ""
     took_s: dict[str, float] = field(default_factory=dict)
     gap_s: float = 0.0
@@ -82,7 +108,7 @@ class Random:
 
 
 Class = frozenset[str]
-"""The effects of an arm alone."""
+"""The effects of an arm."""
 Pair = tuple[Class, str, Class]
 
 
@@ -97,65 +123,73 @@ class Guided:
     """What a trial without faults shows: this does not count as an effect."""
 
     def __post_init__(self) -> None:
-        self._left = sorted(self.space.arms)
-        self.chance.shuffle(self._left)
-        # the kinds that were not tried anywhere come first
-        order = {arm: sum(other.kind == arm.kind for other in self._left[:n]) for n, arm in enumerate(self._left)}
-        self._left.sort(key=order.__getitem__, reverse=True)
-        self._turn, self._kinds = 0, len({arm.kind for arm in self._left})
-        self._effects: dict[Arm, frozenset[str]] = {}
+        self._left = self._groups()
+        self._screening: Sequence[Arm] = ()
+        self._effects: dict[Arm, Class] = {}
         """With LATER before those that came when the fault was gone."""
         self._classes: dict[Arm, Class] = {}
         self._pairs: Counter[Pair] = Counter()
-        self._apart: set[frozenset[Pair]] = set()
-        """Pairs of which a trial with both was INVALID: the one kept the moment of the other from coming."""
         self._used: Counter[tuple[Class, str, Arm]] = Counter()
         self._won: Counter[Arm] = Counter()
         self._lost: Counter[Arm] = Counter()
         self._worth: list[tuple[Candidate, int]] = []
         """Candidates that reached new states, and how many."""
+        self._made: list[Pair] = []
+        """The pairs that the last candidate was made for."""
+
+    def _groups(self) -> list[Sequence[Arm]]:
+        """The arms of each kind, as many as a trial has room for."""
+        kinds: dict[str, list[Arm]] = {}
+        for arm in sorted(self.space.arms):
+            kinds.setdefault(arm.kind, []).append(arm)
+        groups: list[Sequence[Arm]] = []
+        for arms in kinds.values():
+            self.chance.shuffle(arms)
+            groups += [arms[n : n + self.most] for n in range(0, len(arms), self.most)]
+        self.chance.shuffle(groups)
+        return groups
 
     def next(self) -> Candidate:
-        self._turn += 1
-        if self._left and (self._turn <= self._kinds or self._turn % 3 == 0):
-            return (self.space.move(self._left[-1], self.chance, strong=True),)
+        self._made = []
+        while self._left:
+            self._screening = self._left.pop()
+            found = self._sequence(self._screening)
+            if len(found) == 1 or self.space.fits(found):
+                return found
+            self._left += [[arm] for arm in self._screening]
+        self._screening = ()
         if self.most == 1:
             return self.space.drawn(self.chance, 1)
         if self._worth and self.chance.random() < VARIED:
             return self._varied()
         return self._pair()
 
+    def _sequence(self, arms: Sequence[Arm]) -> Candidate:
+        """Each in its strongest form, the next one when the one before is gone and the datacenter has settled."""
+        found: Candidate = ()
+        for n, arm in enumerate(arms):
+            move = self.space.move(arm, self.chance, strong=True)
+            if found:
+                when = f"{GONE}:{n - 1}" if GONE in self.space.moments else ""
+                move = replace(move, when=when, at=found[-1].at + found[-1].length + REST)
+            found += (move,)
+        return found
+
     def learn(self, candidate: Candidate, seen: Seen, new: Sequence[str]) -> None:
-        if len(candidate) == 1 and candidate[0].arm in self._left:
-            if not seen.valid and self._left[0] != candidate[0].arm:  # once more, after the others
-                self._left.remove(candidate[0].arm)
-                self._left.insert(0, candidate[0].arm)
-                return
-            self._left.remove(candidate[0].arm)
-            effects = frozenset(seen.effects) - self.usual
-            self._effects[candidate[0].arm] = effects
-            self._classes[candidate[0].arm] = frozenset(each.removeprefix(LATER) for each in effects)
-        pairs = self._pairs_of(candidate)
-        if not seen.valid and len(pairs) > 1:
-            self._apart.add(frozenset(pairs))
-            return
-        self._pairs.update(pairs)
-        self._used.update(
-            (first, moment, move.arm) for (first, moment, _), move in zip(pairs, candidate[1:], strict=True)
-        )
+        if self._screening and seen.valid:
+            for arm, caused in zip(self._screening, seen.caused or [seen.effects], strict=False):
+                effects = frozenset(caused) - self.usual
+                self._effects[arm] = effects
+                self._classes[arm] = frozenset(each.removeprefix(LATER) for each in effects) - self.usual
+        elif len(self._screening) > 1:  # once more, each alone, after the others
+            self._left[:0] = [[arm] for arm in self._screening]
+        self._pairs.update(self._made)
+        for move, (first, moment, _) in zip(candidate[1:], self._made, strict=False):
+            self._used[first, moment, move.arm] += 1
         for move in candidate:
             (self._won if new else self._lost)[move.arm] += 1
-        if new and seen.valid:
+        if new and seen.valid and not self._screening:
             self._worth.append((candidate, len(new)))
-
-    def _pairs_of(self, candidate: Candidate) -> list[Pair]:
-        """The pairs of a candidate's first fault with each other one."""
-        head, *others = candidate
-        late = {move for move in others if move.when in EVENTS and move.at >= head.at + head.length}
-        moments = [(LATER if move in late else "") + _moment(move) for move in others]
-        return [
-            (self._class(head.arm), moment, self._class(move.arm)) for moment, move in zip(moments, others, strict=True)
-        ]
 
     def _class(self, arm: Arm) -> Class:
         return self._classes.get(arm, frozenset())
@@ -172,49 +206,75 @@ class Guided:
         return min(arms, key=lambda arm: (self._used[first, moment, arm], -bound[arm]))
 
     def _moments(self, of: Class) -> list[str]:
-        """The moments at which a fault may follow one of that class: "" is during it, by the clock."""
-        effects = {each for arm, cls in self._classes.items() if cls == of for each in self._effects[arm]}
-        known = {each.removeprefix(LATER) for each in effects if each.removeprefix(LATER) in EVENTS}
-        events = [each if each in effects else LATER + each for each in sorted(known & self.space.moments)]
-        plain = [f"{what}:0" for what in (PROVEN, GONE) if what in self.space.moments]
-        return [*(plain or [""]), *events]
+        """The moments at which a fault may follow one of that class."""
+        effects = {each for arm, cls in self._classes.items() if cls == of for each in self._effects[arm]} | self.usual
+        events = [each for each in sorted(effects) if each.removeprefix(LATER) in EVENTS]
+        later = {each for each in events if each.startswith(LATER) and each.removeprefix(LATER) in events}
+        plain = [what for what in (PROVEN, GONE) if what in self.space.moments]
+        return [DURING, *plain, *(each for each in events if each not in later)]
 
     def _pair(self) -> Candidate:
-        """The pair that was tried least often, and a second pair with the same first fault where there is room."""
+        """The pair that was tried least often, and a third fault where there is room."""
         classes = sorted({*self._classes.values()}, key=sorted)
         pairs = [(first, moment, second) for first in classes for moment in self._moments(first) for second in classes]
         self.chance.shuffle(pairs)
         pairs.sort(key=self._tried)
-        for pair in pairs:
+        for pair in pairs[: 4 * _TRIES]:
             first, moment, second = pair
-            head = self.space.move(self._arm(first), self.chance, strong=True)
-            found: Candidate = (head, self._following(head, self._arm(second, first, moment), moment))
+            head = self._drawn(self._arm(first), at=0, length=self.chance.choice((4, 8)))
+            again = first == second and self.chance.random() < AGAIN
+            found: Candidate = (
+                head,
+                self._following(head, head.arm if again else self._arm(second, first, moment), moment),
+            )
             if not self.space.fits(found):
                 self._pairs[pair] += 1
                 continue
-            together = [each for each in pairs if each[0] == first and frozenset({each, pair}) not in self._apart]
-            for _, other, third in together[:_TRIES]:
-                if len(found) < self.most and (other, third) != (moment, second):
-                    more = (*found, self._following(head, self._arm(third, first, other), other))
-                    found = more if self.space.fits(more) else found
-            return found
+            self._made = [pair]
+            return self._third(found, [each for each in pairs if each[0] == first and each != pair])
         return self.space.drawn(self.chance, self.most)
 
-    def _tried(self, pair: Pair) -> tuple[int, bool]:
-        """How often, and whether no event of the first fault starts the second."""
+    def _third(self, found: Candidate, pairs: Sequence[Pair]) -> Candidate:
+        if len(found) == self.most:
+            return found
+        leaders = [each for each in {*self._classes.values()} if ELECTED in each]
+        if leaders and self.chance.random() < CLOSED:
+            arm = self._arm(self.chance.choice(sorted(leaders, key=sorted)), frozenset(), GONE)
+            self._used[frozenset(), GONE, arm] += 1
+            move = self._drawn(arm, at=found[-1].at + found[-1].length + self.chance.randint(0, REST))
+            move = replace(move, when=f"{GONE}:{len(found) - 1}" if GONE in self.space.moments else "")
+            if self.space.fits(more := (*found, move)):
+                return more
+        for pair in pairs[:_TRIES]:
+            first, moment, third = pair
+            more = (*found, self._following(found[0], self._arm(third, first, moment), moment))
+            if self.space.fits(more):
+                self._made.append(pair)
+                return more
+        return found
+
+    def _tried(self, pair: Pair) -> int:
+        """How often."""
         first, moment, second = pair
-        event = not moment.startswith(GONE)
-        return self._pairs[pair] + INERT * (not first) + (not second) + AFTER_EVENTS * (not event), not event
+        plain = moment in {DURING, PROVEN, GONE} or moment in self.usual
+        return self._pairs[pair] + INERT * (not first) + INERT * (not second) + AFTER_EVENTS * plain
+
+    def _drawn(self, arm: Arm, *, at: int, length: int = 0) -> Move:
+        """A mostly strong move."""
+        move = self.space.move(arm, self.chance, strong=True, surely=SURELY)
+        if move.length == 1:
+            return replace(move, at=at)
+        return replace(move, at=at, length=length or self.chance.choice((2, 4)))
 
     def _following(self, head: Move, arm: Arm, moment: str) -> Move:
-        move = self.space.move(arm, self.chance, strong=True)
-        length = self.chance.choice((2, 4)) if move.length > 1 else 1
         at = head.at
-        if not moment:
-            at += self.chance.randint(0, max(head.length - 1, 1))
-        elif moment.startswith((LATER, GONE)):
+        if moment == DURING:
+            at += self.chance.randint(head.length // 2, max(head.length - 1, 1))
+        elif moment == GONE or moment.startswith(LATER):
             at += head.length
-        return replace(move, when=moment.removeprefix(LATER), at=at, length=length)
+        move = self._drawn(arm, at=at)
+        when = {DURING: "", PROVEN: f"{PROVEN}:0", GONE: f"{GONE}:0"}.get(moment, moment.removeprefix(LATER))
+        return replace(move, when=when)
 
     def _varied(self) -> Candidate:
         """An earlier candidate with one change: a further fault, another moment, time, fault or parameters."""
@@ -228,24 +288,24 @@ class Guided:
         index = self.chance.randrange(len(base))
         move = base[index]
         if len(base) < self.most and self.chance.random() < 0.5:
-            effects = frozenset[str]().union(*(self._class(each.arm) for each in base))
-            waits = ["", *(each for each in sorted(effects) if each in self.space.moments)]
-            waits += [each for each in self.space.waits(base) if each.endswith(f":{len(base) - 1}")]
-            return (*base, self._following(base[-1], self._drawn_arm(), self.chance.choice(waits)))
+            waits = [
+                "",
+                *(each for each in self.space.waits(base) if ":" not in each or each.endswith(f":{len(base) - 1}")),
+            ]
+            return (
+                *base,
+                timed(replace(self._drawn(self._any(), at=base[-1].at), when=self.chance.choice(waits)), base),
+            )
         other = self.chance.choice(
             [
                 replace(move, at=self.chance.randint(0, LATEST)),
                 timed(replace(move, when=self.chance.choice(["", *self.space.waits(base[:index])])), base),
-                replace(self.space.move(move.arm, self.chance, when=move.when), at=move.at),
-                replace(self.space.move(self._drawn_arm(), self.chance, when=move.when), at=move.at),
+                replace(self._drawn(move.arm, at=move.at), when=move.when),
+                replace(self._drawn(self._any(), at=move.at), when=move.when),
             ]
         )
         return (*base[:index], other, *base[index + 1 :])
 
-    def _drawn_arm(self) -> Arm:
+    def _any(self) -> Arm:
         classes = {each for each in self._classes.values() if each} or {*self._classes.values()}
         return self._arm(self.chance.choice(sorted(classes, key=sorted)))
-
-
-def _moment(move: Move) -> str:
-    return f"{move.when.partition(':')[0]}:0" if ":" in move.when else move.when

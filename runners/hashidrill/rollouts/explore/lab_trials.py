@@ -45,7 +45,7 @@ from hashidrill.rollouts.explore.trace import trace_of
 
 RUNS, FINDINGS, LOG = "runs", "findings", "trials.jsonl"
 MOST_BYTES = 1_500_000_000
-"""Recordings that are kept, findings' aside; with the log and the lab's own files this stays under 2 GB."""
+"""Recordings that are kept; with the one of the present trial, the log and the lab's own files this is under 2 GB."""
 _STEADY_S, _RECOVERY_S = 2.0, 3.0
 _WAITS_BEATS, _WAITS_S = 4, 4.0
 """How long a step waits for its moment: the longer of both."""
@@ -234,6 +234,7 @@ def seen_in(recording: Recording, near_to: Path) -> dict[str, Any]:
         "unjudged": _titles(verdict, Finding.INVALID),
         "states": tuple(trace.states) if trace else (),
         "effects": tuple(trace.effects) if trace else (),
+        "caused": trace.caused if trace else (),
         "recording": str(recording.path),
         "gap_s": trace.gap_s if trace else 0.0,
     }
@@ -264,11 +265,12 @@ def outcome_of(verdict: RunVerdict) -> tuple[Outcome, str]:
 
 @dataclass
 class Kept:
-    """The recordings of a search: those of new states and of findings, within MOST_BYTES."""
+    """The recordings of a search: those of new states and of findings, within `most_bytes`, oldest out first."""
 
     folder: Path
     most_bytes: int = MOST_BYTES
     _sizes: dict[Path, int] = field(default_factory=dict)
+    _findings: set[Path] = field(default_factory=set)
 
     def begin(self, logged: Sequence[Played]) -> None:
         """Removes what a search that was killed left: recordings of trials that are not in the log."""
@@ -286,14 +288,14 @@ class Kept:
             shutil.rmtree(path, ignore_errors=True)
             return
         self._sizes[path] = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-        while sum(self._sizes.values()) > self.most_bytes and len(self._sizes) > 1:
-            oldest = next(iter(self._sizes))
+        while sum(self._sizes.values()) > self.most_bytes:
+            oldest = min(self._sizes, key=lambda each: each in self._findings)  # of several, the first
             del self._sizes[oldest]
             shutil.rmtree(oldest, ignore_errors=True)
 
     def of_finding(self, recording: str) -> None:
-        """Keeps that one for good."""
-        self._sizes.pop(Path(recording), None)
+        """Removes that one after all others."""
+        self._findings.add(Path(recording))
 
 
 def write_finding(found: Found, trials: Trials, folder: Path, number: int, question: Mapping[str, Any]) -> Path:

@@ -24,6 +24,8 @@ LATEST = 6
 STEPS = 4
 """Values that are tried of a range of numbers."""
 PROVEN, GONE = "proven", "gone"
+ALL = "servers"
+"""The role that means several hosts at once: all die when the power fails."""
 ELECTED, SNAPSHOT, INSTALLED = "leader elected", "snapshot begins", "snapshot installed"
 BEHIND_ENTRIES = 100
 BEHIND = f"a server is {BEHIND_ENTRIES} entries behind"
@@ -36,6 +38,8 @@ _SELDOM = {"percent"}
 """A fault that affects few operations cannot be proven in a short trial: other values are tried with the highest."""
 _LEFT_OUT = {"jitter"}
 _RANGE = re.compile(r"([\d.]+?)([a-zA-Z/%]*)\.\.([\d.]+)\2")
+_SPARES_USERS = "servers"
+"""The value of `from`: users who are cut off as well see nothing of what a server does wrong."""
 _OTHER_WAYS = {"noop", "toxiproxy.toxic", "memory.pressure", "consul.server.replace", "consul.raft.bloat"}
 """Not drawn unless `--faults` names them: no fault, a second way to the same one, or what takes most of a trial."""
 
@@ -123,13 +127,14 @@ class Space:
         usual = [kind for kind in registry.faults() if drawn_by_default(kind) and registry.product_of(kind) in products]
         names = list(kinds) or usual
         roles = [f"{each.name}:{role}" for each in services for role in registry.services()[each.name].roles]
-        single = [on for on in roles if not parse_selector(on).many and parse_selector(on).candidates(services)]
+        there = [on for on in roles if parse_selector(on).candidates(services)]
+        drawn = [on for on in there if not parse_selector(on).many or on.endswith(f":{ALL}")]
         for kind in names:
             registry.fault(kind)  # raises for an unknown one
-            there = {arm: values for on in single if (values := _fitting(arm := Arm(kind, on), fits))}
-            if kinds and not there:
-                raise UsageError(f"--faults {kind}: no role of this datacenter can have it ({', '.join(single)})")
-            arms |= there
+            fitting = {arm: values for on in drawn if (values := _fitting(arm := Arm(kind, on), fits))}
+            if kinds and not fitting:
+                raise UsageError(f"--faults {kind}: no role of this datacenter can have it ({', '.join(drawn)})")
+            arms |= fitting
         if not arms:
             raise UsageError("no fault fits this experiment's datacenter: name some with --faults")
         once = {kind for kind in names if getattr(registry.fault(kind), "once", False)}
@@ -153,10 +158,17 @@ class Space:
         of_moves = [f"{what}:{n}" for what in (PROVEN, GONE) if what in self.moments for n in range(len(moves))]
         return [*(event for event in EVENTS if event in self.moments), *of_moves]
 
-    def move(self, arm: Arm, chance: random.Random, *, when: str = "", strong: bool = False) -> Move:
-        """A move with drawn parameters and times, or its strongest."""
+    def move(
+        self, arm: Arm, chance: random.Random, *, when: str = "", strong: bool = False, surely: float = 1.0
+    ) -> Move:
+        """A move with drawn parameters and times, or its strongest. `surely`: how often a parameter then has the value
+        that is the strongest, the usual one, or leaves the users alone.
+        """
         values = chance.choice(self.arms[arm])
-        params = {name: each[-1] if strong else chance.choice(each) for name, each in values.items()}
+        params = {}
+        for name, each in values.items():
+            best = _SPARES_USERS if surely < 1 and _SPARES_USERS in each else each[-1]
+            params[name] = best if strong and chance.random() < surely else chance.choice(each)
         length = 1 if arm.kind in self.once else 4 if strong else chance.choice(LENGTHS)
         at = 0 if strong else chance.randint(0, LATEST)
         return Move(arm.kind, arm.on, json.dumps(params, sort_keys=True), at, length, when)

@@ -47,6 +47,10 @@ class Trace:
     states: Sequence[str]
     effects: Sequence[str]
     gap_s: float
+    caused: Sequence[Sequence[str]] = ()
+    """For each fault, what happened after it began and before the next one did; with `space.LATER` what came once it
+    was gone.
+    """
 
 
 def trace_of(recording: Recording) -> Trace:
@@ -65,7 +69,27 @@ def trace_of(recording: Recording) -> Trace:
     later = {space.LATER + what for what, at in events if at > last and what not in during}
     errors = {f"errors: {word}" for state in states for word in state.partition(" errors ")[2].split()}
     lost = {"a leader was lost"} if view.gap_s() else set()
-    return Trace(tuple(states), tuple(sorted(during | later | errors | lost)), view.gap_s())
+    caused = tuple(_caused(events, recording))
+    return Trace(tuple(states), tuple(sorted(during | later | errors | lost)), view.gap_s(), caused)
+
+
+def _caused(events: Sequence[tuple[str, int]], recording: Recording) -> Iterator[Sequence[str]]:
+    """For each step of the method, in its order."""
+    windows: dict[int, list[tuple[int, int]]] = {}
+    for window in recording.faults:
+        if window.applied_ns is not None:
+            gone_ns = window.gone_ns or window.applied_ns
+            windows.setdefault(window.step, []).append((window.applied_ns, gone_ns))
+    began = {step: min(at for at, _ in each) for step, each in windows.items()}
+    for step in range(len(recording.experiment.method)):
+        if step not in began:
+            yield ()
+            continue
+        until = min((at for at in began.values() if at > began[step]), default=math.inf)
+        gone = max(at for _, at in windows[step])
+        own = [(what, at) for what, at in events if began[step] <= at < until]
+        during = {what for what, at in own if at <= gone}
+        yield tuple(sorted(during | {space.LATER + what for what, at in own if at > gone and what not in during}))
 
 
 class _View:
@@ -131,10 +155,11 @@ class _View:
         for service in self._services:
             for series in self._terms[service.name].values():
                 yield from ((space.ELECTED, at) for at in _elections(series, self._begin, self._end))
-            for at in range(self._begin, self._end, _SLICE_NS):
-                if self._lag(service.name, at) >= space.BEHIND_ENTRIES:
-                    yield space.BEHIND, at
-                    break
+            behind = [
+                (at, self._lag(service.name, at) >= space.BEHIND_ENTRIES)
+                for at in range(self._begin, self._end, _SLICE_NS)
+            ]
+            yield from ((space.BEHIND, at) for (_, was), (at, now) in pairwise([(0, False), *behind]) if now > was)
             for kind, what in ((SNAPSHOT_BEGINS, space.SNAPSHOT), (SNAPSHOT_INSTALLED, space.INSTALLED)):
                 for series in self._by_host(service.moments.get(kind, "")).values():
                     yield from ((what, at) for at in _rises(series, self._begin, self._end))

@@ -54,9 +54,8 @@ def test_a_trial_is_the_experiment_with_other_steps_and_short_phases(trials):
 def test_the_space_is_what_validate_accepts(trials):
     found = trials.space(["process.kill", "disk.latency"])
 
-    assert {*found.arms} == {
-        Arm(kind, on) for kind in ("process.kill", "disk.latency") for on in ("consul:leader", "consul:one-follower")
-    }
+    roles = ("consul:leader", "consul:one-follower", "consul:servers")
+    assert {*found.arms} == {Arm(kind, on) for kind in ("process.kill", "disk.latency") for on in roles}
     assert space.SNAPSHOT in found.moments
     assert not trials.fits((KILL, KILL)), "two faults on one agent at the same time"
 
@@ -145,6 +144,7 @@ def test_a_trace_has_elections_lags_and_errors(tmp_path):
     assert trace.gap_s == 3.0
     assert any("leader 0" in state for state in trace.states)
     assert any(" errors " in state for state in trace.states)
+    assert [*map(set, trace.caused)] == [{"leader elected", "a server is 100 entries behind"}]
 
 
 class FakeLab(LabTrials):
@@ -215,17 +215,21 @@ def test_what_cannot_be_searched_is_refused_with_one_message(words, says, explor
     assert says in f"{done.output}{done.exception}"
 
 
-def test_recordings_stay_within_their_bytes_and_those_of_findings_for_good(tmp_path):
-    kept = Kept(tmp_path, most_bytes=2500)
+def test_recordings_stay_within_their_bytes_and_those_of_findings_go_last(tmp_path):
+    """Six trials, of which the first and the third are findings."""
+    kept, of_findings = Kept(tmp_path, most_bytes=2500), []
     for number in range(6):
         run = tmp_path / RUNS / f"run{number}"
         run.mkdir(parents=True)
         (run / "journal.jsonl").write_bytes(b"." * 1000)
         kept.keep(Played((), 1.0, Seen(Outcome.HELD, recording=str(run))), useful=number != 1)
-        if number == 0:
+        if number in {0, 2}:
             kept.of_finding(str(run))
+        of_findings.append([path.name for path in sorted((tmp_path / RUNS).iterdir())])
+        assert sum(file.stat().st_size for file in tmp_path.rglob("*.jsonl")) <= 2500
 
-    assert sorted(path.name for path in (tmp_path / RUNS).iterdir()) == ["run0", "run4", "run5"]
+    assert of_findings[1] == of_findings[0] == ["run0"]
+    assert of_findings[-1] == ["run0", "run2"]
 
 
 def test_what_a_killed_search_left_is_removed(tmp_path):
