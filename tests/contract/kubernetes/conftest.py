@@ -21,9 +21,12 @@ LEFT = "podchaos,networkchaos,stresschaos,timechaos,chaosengines"
 @pytest.fixture(scope="module")
 def node(kubernetes_node, binary, tell):
     began = time.monotonic()
-    consul.install(kubernetes_node, binary("consul", CONSUL).path, namespace=NAMESPACE)
-    chaos_mesh.install(kubernetes_node)
-    litmus.install(kubernetes_node, NAMESPACE)
+
+    def injectors():
+        chaos_mesh.install(kubernetes_node)
+        litmus.install(kubernetes_node, NAMESPACE)
+
+    consul.install(kubernetes_node, binary("consul", CONSUL).path, namespace=NAMESPACE, meanwhile=injectors)
     tell(f"Consul, Chaos Mesh and Litmus installed in {time.monotonic() - began:.1f} s")
     yield kubernetes_node
     consul.remove(kubernetes_node, NAMESPACE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 
 import anyio
@@ -10,7 +11,8 @@ import pytest
 from hashidrill.core.engine.inject import planned
 from hashidrill.core.errors import FaultError
 from hashidrill.testing.faults import check_fault
-from kubernetes import kinds
+from kubernetes import chaos_mesh, kinds
+from polled import wait
 from sandboxed_cases import CONSUL
 from told_cases import looked, seen
 
@@ -68,3 +70,113 @@ def test_what_this_node_cannot_do_is_refused_before_anything_is_created(pods, na
         return str(told.value)
 
     assert said in pods(kinds.Kind(name, params), case)
+
+
+async def _applied(node, fault, undo):
+    await fault.apply(undo)
+
+
+async def _without_a_target(node, fault, undo):
+    """As Chaos Mesh's admission takes it: nobody is on the other side."""
+    aim = {"mode": "all", "selector": {"pods": {kinds.NAMESPACE: [kinds.POD]}}, "duration": "60s"}
+    spec = {"action": "partition", "direction": "to", **aim}
+    metadata = {"name": undo["object"]["name"], "namespace": kinds.NAMESPACE}
+    node.apply([{"apiVersion": "chaos-mesh.org/v1alpha1", "kind": "NetworkChaos", "metadata": metadata, "spec": spec}])
+
+
+async def _without_a_daemon(node, fault, undo):
+    """Nothing can inject; its controller says AllRecovered."""
+    of = ("-n", chaos_mesh.NAMESPACE)
+    selector = {"spec": {"template": {"spec": {"nodeSelector": {"nowhere": "true"}}}}}
+    node.kubectl(*of, "patch", "daemonset", "chaos-daemon", "-p", json.dumps(selector))
+    try:
+        wait("no daemon", lambda: not node.get(*of, "pods", "-l", "app=chaos-daemon")["items"], 30, 0.2)
+        await fault.apply(undo)
+        await looked(fault, undo, ok=True, within_s=5.0)
+        found = node.get("-n", kinds.NAMESPACE, "stresschaos", undo["object"]["name"])["status"]["conditions"]
+        said = {one["type"]: one["status"] for one in found}
+        assert (said["AllInjected"], said["AllRecovered"]) == ("False", "True")
+    finally:
+        removed = [{"op": "remove", "path": "/spec/template/spec/nodeSelector"}]
+        node.kubectl(*of, "patch", "daemonset", "chaos-daemon", "--type=json", "-p", json.dumps(removed))
+        node.kubectl(*of, "rollout", "status", "daemonset/chaos-daemon", "--timeout=60s", timeout=70)
+
+
+async def _disarmed(node, fault, undo):
+    await fault.apply(undo)
+    await seen(fault, undo, within_s=fault.observed_within_s)
+    await anyio.to_thread.run_sync(kinds.hog_killed, node)
+
+
+_HITS_NOTHING = {"TARGET_SERVICE_PORT": "9999", "PROXY_PORT": "20001"}
+_RESET = {"experiment": "pod-http-reset-peer", "effect": "silent"}
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize(
+    ("kind", "plant", "said"),
+    [
+        pytest.param(
+            kinds.Kind("chaos_mesh.stress.cpu", {"load": "50%"}),
+            _without_a_daemon,
+            "its controller failed",
+            id="AllRecovered before anything was injected",
+        ),
+        pytest.param(
+            kinds.Kind("chaos_mesh.network.partition"),
+            _without_a_target,
+            "its controller says AllInjected",
+            id="a partition without a target",
+        ),
+        pytest.param(
+            kinds.Kind("litmus.experiment", {**_RESET, "env": _HITS_NOTHING}),
+            _applied,
+            "Pass of 100 without a single probe, which says nothing",
+            id="zero probes, and Pass although nothing was hit",
+        ),
+        pytest.param(
+            kinds.Kind("litmus.pod_cpu_hog", {"load": "50%"}),
+            _disarmed,
+            "(history: injected)",
+            id="history left at injected",
+        ),
+    ],
+)
+def test_a_success_that_a_real_controller_claims_is_no_proof(node, pods, kind, plant, said):
+    async def case(fault, target):
+        undo = await planned(fault, target, "claimed")
+        try:
+            await plant(node, fault, undo)
+            with anyio.fail_after(90):
+                while said not in (evidence := await fault.verify(undo, present=True)).measured:
+                    assert not evidence.ok, evidence
+                    await anyio.sleep(0.5)
+            assert not evidence.ok, evidence
+        finally:
+            await fault.revert(undo)
+        await seen(fault, undo, present=False, within_s=60.0)
+        return evidence.measured
+
+    assert said in pods(kind, case, lasts_s=15.0)
+
+
+@pytest.mark.lie
+def test_a_typo_in_a_chaos_engine_is_admitted_there_and_refused_by_us(node, pods):
+    typo = {"TARGET_SERVICE_PROT": "8500"}
+
+    async def case(fault, target):
+        with pytest.raises(FaultError) as told:
+            await planned(fault, target, "typo")
+        return str(told.value)
+
+    told = pods(kinds.Kind("litmus.experiment", {**_RESET, "env": typo}), case)
+    assert "nobody would read them:\n  TARGET_SERVICE_PROT: did you mean TARGET_SERVICE_PORT" in told
+    environment = [{"name": name, "value": value} for name, value in typo.items()]
+    experiment = {"name": _RESET["experiment"], "spec": {"components": {"env": environment}}}
+    metadata, spec = (
+        {"name": "typo", "namespace": kinds.NAMESPACE},
+        {"engineState": "stop", "experiments": [experiment]},
+    )
+    engine = {"apiVersion": "litmuschaos.io/v1alpha1", "kind": "ChaosEngine", "metadata": metadata, "spec": spec}
+    took = node.kubectl("create", "--dry-run=server", "--validate=strict", "-f", "-", stdin=json.dumps(engine))
+    assert "created" in took

@@ -1,6 +1,7 @@
 """On a node with pods, what takes longer: experiments beside their brothers on hosts, Vault in pods, killed runners.
 
-`uv run pytest -m nightly -s tests/live/kubernetes` runs all of it.
+`uv run pytest -m nightly -s tests/live/kubernetes` runs all of it: HASHIDRILL_REPEATS (3) times each experiment,
+HASHIDRILL_KILLS (20) killed runners, HASHIDRILL_ALONE (1) of them left to the own duration of the fault.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ pytestmark = [
 ]
 REPEATS = int(os.environ.get("HASHIDRILL_REPEATS", "3"))
 KILLS = int(os.environ.get("HASHIDRILL_KILLS", "20"))
+ALONE = int(os.environ.get("HASHIDRILL_ALONE", "1"))
 SEED = os.environ.get("HASHIDRILL_KILL_SEED") or str(secrets.randbelow(10**6))
 
 
@@ -52,7 +54,6 @@ def put(url, body):
     [(KILLED, "raft/killed-leader"), (PARTITION, "network/partitioned-minority"), (SKEWED, None)],
 )
 def test_an_experiment_on_pods_has_the_verdict_of_its_brother_on_hosts(drill, tell, name, brother):
-    """`HASHIDRILL_REPEATS` times each, 3 by default."""
     seen = []
     for number in range(1, REPEATS + 1):
         began = time.monotonic()
@@ -61,7 +62,7 @@ def test_an_experiment_on_pods_has_the_verdict_of_its_brother_on_hosts(drill, te
             done = drill.cli("run", brother, "--plain")
             seen.append(verdict(done.stdout + done.stderr))
         tell(f"{name} and {brother}, {number} of {REPEATS}: {seen} ({time.monotonic() - began:.0f} s)")
-        wait("a leader and all servers well", drill.well, 90, 0.5)
+        drill.settled()
     assert set(seen) == {"PASS"}
     assert drill.left() == []
 
@@ -77,13 +78,14 @@ def test_a_killed_vault_is_unsealed_by_its_seal_and_serves_again(drill, binary, 
     file = drill.folder / "vault.yaml"
     said = ATTACH.format(kubeconfig=node.inside, namespace=namespace, more=LACKS, consul="{}")
     file.write_text(said.replace("consul: {}}", "consul: {}, vault: {token_file: vault-token}}"))
-    for pod in node.get("-n", namespace, "pods", "-l", "app.kubernetes.io/name=vault")["items"]:
-        name, address = pod["metadata"]["name"], pod["status"]["podIP"]
-        service = {"Node": name, "Address": address, "Service": {"Service": "vault", "Address": address, "Port": 8200}}
-        node.call_inside(partial(put, f"http://{drill.addresses()[0]}:8500/v1/catalog/register", service))
     name = "kubernetes/vault-active-pod-killed"
-    drill.cli("staging", "arm", name, "--attach", str(file), within=drill.within, check=True)
     for number in range(REPEATS):
+        for pod in node.get("-n", namespace, "pods", "-l", "app.kubernetes.io/name=vault")["items"]:
+            named, address = pod["metadata"]["name"], pod["status"]["podIP"]
+            service = {"Service": "vault", "Address": address, "Port": 8200}
+            catalog = f"http://{drill.addresses()[0]}:8500/v1/catalog/register"
+            node.call_inside(partial(put, catalog, {"Node": named, "Address": address, "Service": service}))
+        drill.cli("staging", "arm", name, "--attach", str(file), within=drill.within, check=True)
         told = proven(drill.run("vault-active-pod-killed", file, within=drill.within))
         tell(f"vault-active-pod-killed {number + 1} of {REPEATS}: {verdict(told)}")
     assert drill.left() == []
@@ -105,14 +107,15 @@ _OWN_S = 120.0
 @pytest.mark.lie
 @pytest.mark.timeout(300 + 150 * KILLS)
 def test_what_a_runner_left_that_was_killed_at_any_moment_ends_by_heal_or_by_its_own_duration(drill, tell):
-    """`HASHIDRILL_KILLS` moments, 20 by default. At the first a fault is in force, and its own duration ends it."""
+    """At the first a partition is in force, and its own duration ends it."""
     chance = random.Random(SEED)
     tell(f"HASHIDRILL_KILL_SEED={SEED}")
     path = drill.folder / "killed.yaml"
     interlock = ("exec", "consul-server-0", "--", "/bin/consul", "kv", "delete", "hashidrill-interlocks/lock")
     hit = 0
     for number in range(KILLS):
-        fault = FAULTS[2] if number == 0 else chance.choice(FAULTS)
+        alone = number < ALONE
+        fault = FAULTS[2] if alone else chance.choice(FAULTS)
         step = {**fault, "on": "consul:one-follower", "for": "6s"}
         load = {"kv-writes": {"kind": "consul.kv.write", "rate": "20/s", "keys": 50, "value": "128B"}}
         drills.experiment(path, method=[step], servers=3, load=load)
@@ -122,7 +125,7 @@ def test_what_a_runner_left_that_was_killed_at_any_moment_ends_by_heal_or_by_its
         quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}
         with subprocess.Popen([*command, "--plain"], cwd=drill.folder, start_new_session=True, **quiet) as process:
             later_s = chance.uniform(0, _RUN_S)
-            if number == 0:
+            if alone:
                 drills.proven(runs, process)
             else:
                 time.sleep(later_s)
@@ -133,18 +136,19 @@ def test_what_a_runner_left_that_was_killed_at_any_moment_ends_by_heal_or_by_its
         found = [one["kind"] for one in drill.left()]
         hit += bool(found)
         began = time.monotonic()
-        if number == 0:
+        if alone:
             assert not drill.well(), "nothing was in force"
             wait("the partition to end by itself", drill.well, 6 + _OWN_S + 30, 1.0)
             assert time.monotonic() - began > _OWN_S / 2
         own_s = time.monotonic() - began
         drill.cli("heal", "--attach", str(drill.inside), "--runs", str(runs), within=drill.within, check=True)
         assert drill.left() == []
-        wait("a leader and all servers well", drill.well, 90, 0.5)
+        wait("all servers well", drill.well, 90, 0.5)
+        drill.settled()
         tell(
-            f"{number + 1} of {KILLS}: {fault['fault']} killed {f'{later_s:.1f} s on' if number else 'when proven'}"
-            f"{', ended before' if ended else ''}, found {found}, {f'by itself {own_s:.0f} s, ' if number == 0 else ''}"
+            f"{number + 1} of {KILLS}: {fault['fault']} killed {'when proven' if alone else f'{later_s:.1f} s on'}"
+            f"{', ended before' if ended else ''}, found {found}, {f'by itself {own_s:.0f} s, ' if alone else ''}"
             f"well {time.monotonic() - began - own_s:.1f} s after"
         )
         drill.node.kubectl("-n", drill.pods.namespace, *interlock, check=False)
-    assert hit >= min(KILLS, 2), "too few of these moments were in the time of a fault"
+    assert hit >= KILLS // 10, "too few of these moments were in the time of a fault"

@@ -49,7 +49,9 @@ def daemon_image(programs: Mapping[str, Path], root: Path) -> Image:
 
 
 def install(node: Node) -> None:
-    """Returns when both are ready. Raises MachineError."""
+    """Returns when both are ready; nothing is done a second time. Raises MachineError."""
+    if NAMESPACE in node.installed:
+        return
     programs = builds.programs(builds.CHAOS_MESH)
     controller, daemon = node.load(controller_image(programs)), node.load(daemon_image(programs, node.root))
     node.kubectl("apply", "--server-side", "-f", str(programs["chaos-mesh-definitions"]))
@@ -61,6 +63,7 @@ def install(node: Node) -> None:
         "-n", NAMESPACE, "rollout", "status", "deployment/chaos-controller-manager", "--timeout=60s", timeout=70
     )
     node.apply(_webhooks(node))
+    node.installed.add(NAMESPACE)
 
 
 def _accounts() -> list[dict[str, Any]]:

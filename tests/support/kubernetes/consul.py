@@ -14,7 +14,7 @@ import secrets
 import ssl
 import urllib.request
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -226,10 +226,18 @@ class ConsulPods:
         }
 
 
-def install(node: Node, consul: Path, *, namespace: str = "consul", secure: bool = False) -> ConsulPods:
+def install(
+    node: Node,
+    consul: Path,
+    *,
+    namespace: str = "consul",
+    secure: bool = False,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> ConsulPods:
     """Returns when all pods are ready and each knows the leader. Raises MachineError."""
     pods = ConsulPods(namespace, node.load(image(consul, node.root)), secure)
     node.apply(pods.manifests())
+    meanwhile()
     wait_ready(node, namespace)
     found = node.get("-n", namespace, "pods", "-l", "app=consul")["items"]
     scheme, port = ("https", 8501) if secure else ("http", 8500)
@@ -240,6 +248,7 @@ def install(node: Node, consul: Path, *, namespace: str = "consul", secure: bool
 
 def remove(node: Node, namespace: str) -> None:
     """Everything that `install` made, with what the servers wrote. Raises MachineError."""
+    node.kubectl("-n", namespace, "delete", "statefulset,pod", "--all", "--force", "--grace-period=0", timeout=70)
     node.kubectl("delete", "namespace", namespace, "--timeout=60s", timeout=70)
     node.kubectl("delete", "pv", *(f"data-{namespace}-{server}" for server in SERVERS), "--timeout=20s")
     node.enter(["rm", "-rf", f"/var/lib/hashidrill-volumes/{namespace}"])

@@ -45,7 +45,7 @@ def _queue_deleted(node: Node) -> None:
     in_network(node, NAMESPACE, POD, ["tc", "qdisc", "del", "dev", "eth0", "root"])
 
 
-def _hog_killed(node: Node) -> None:
+def hog_killed(node: Node) -> None:
     """What takes CPU or memory, by the command of its process: it is in the container's cgroup, and no part of it."""
     hogs = ("stress-ng", "memStress")
     for line in node.enter(["sh", "-c", "grep -aH . /proc/[0-9]*/comm"]).stdout.splitlines():
@@ -64,8 +64,8 @@ OF_CHAOS_MESH = (
     Kind("chaos_mesh.pod_failure", disarm=_image_again),
     Kind("chaos_mesh.network.partition", disarm=_filter_flushed),
     Kind("chaos_mesh.network.bandwidth", {"rate": "64KB/s"}, _queue_deleted),
-    Kind("chaos_mesh.stress.cpu", {"load": "50%"}, _hog_killed),
-    Kind("chaos_mesh.stress.memory", {"size": "128MiB"}, _hog_killed),
+    Kind("chaos_mesh.stress.cpu", {"load": "50%"}, hog_killed),
+    Kind("chaos_mesh.stress.memory", {"size": "128MiB"}, hog_killed),
     Kind("chaos_mesh.time", {"offset": "10m", "direction": "behind"}, _killed),
     Kind(
         "chaos_mesh.resource",
@@ -80,8 +80,8 @@ OF_CHAOS_MESH = (
 OF_LITMUS = (
     Kind("litmus.pod_delete"),
     Kind("litmus.container_kill"),
-    Kind("litmus.pod_cpu_hog", {"load": "50%"}, _hog_killed),
-    Kind("litmus.pod_memory_hog", {"size": "128MiB"}, _hog_killed),
+    Kind("litmus.pod_cpu_hog", {"load": "50%"}, hog_killed),
+    Kind("litmus.pod_memory_hog", {"size": "128MiB"}, hog_killed),
     Kind("litmus.pod_http_latency", {"delay": "500ms"}, _redirection_flushed),
     Kind("litmus.pod_http_reset_peer", {}, _redirection_flushed),
     Kind(

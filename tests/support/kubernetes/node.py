@@ -108,6 +108,8 @@ class Node:
         self._process: subprocess.Popen[bytes] | None = None
         self._forwarders: list[Forwarder] = []
         self.ready_s = 0.0
+        self.installed: set[str] = set()
+        """The keys of images that it knows, and what tests share on it."""
 
     def start(self, with_images: Iterable[Image]) -> None:
         """Returns when the node is ready and its service account is there. Raises MachineError."""
@@ -194,10 +196,13 @@ class Node:
 
     def load(self, image: Image) -> str:
         """Makes an image known to the node; returns what a pod calls it. Raises MachineError."""
+        if image.key in self.installed:
+            return image.reference
         control = [str(self.programs["ctr"]), "-n", "k8s.io"]
         said = self.enter([*control, "images", "import", str(self._archive(image))])
         if said.returncode != 0:
             raise MachineError(f"the image {image.name} was not imported: {said.stderr[-1000:]}")
+        self.installed.add(image.key)
         return image.reference
 
     def load_image(
