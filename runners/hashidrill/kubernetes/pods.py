@@ -121,10 +121,12 @@ async def located(target: AttachTarget, connect: Connect | None = None) -> Attac
                 raise AttachError(f"{target.path}: {PODS_PLACE}.{name}: {why}")
             found[name] = {role: {_name(pod): _of(pod) for pod in each} for role, each in pods.items()}
             every = [pod for each in pods.values() for pod in each]
-            if not logins[name].agents and (why := await _no_route(cluster, logins[name], every)):
+            silent = {} if logins[name].agents else await _silent(cluster, logins[name], every)
+            if why := _no_route(logins[name], silent):
                 unrouted[name] = {"why": why, **_to_forward(logins[name], pods["server"], every)}
             if not logins[name].address:
-                logins[name] = replace(logins[name], address=_url(logins[name], _first(logins[name], pods["server"])))
+                first = _first(logins[name], pods["server"], {} if why else silent)
+                logins[name] = replace(logins[name], address=_url(logins[name], first))
     return replace(target, logins=logins, kubernetes={**target.kubernetes, "found": found, "unrouted": unrouted})
 
 
@@ -191,23 +193,29 @@ def _of(pod: Mapping[str, Any]) -> dict[str, Any]:
     return {"address": _address(pod), "ready": ready, "phase": phase, "keeper": keeper(pod)}
 
 
-async def _no_route(cluster: Cluster, login: Login, pods: Pods) -> str:
-    """Why the pods are not asked at their own addresses; "" if one of them answers there."""
+async def _silent(cluster: Cluster, login: Login, pods: Pods) -> dict[str, str]:
+    """By the URL of its own address, why a pod does not answer there; "" for one that does."""
     ordered = sorted((pod for pod in pods if _address(pod)), key=lambda pod: not seen(pod).ready)
-    urls = [_url(login, pod) for pod in ordered[:_ROUTES_TRIED]]
-    whys: list[str] = []
+    whys = dict.fromkeys((_url(login, pod) for pod in ordered[:_ROUTES_TRIED]), "")
 
     async def ask(url: str) -> None:
-        whys.append(await cluster.unrouted(login, url))
+        whys[url] = await cluster.unrouted(login, url)
 
-    await all_at_once(partial(ask, url) for url in urls)
-    told = "; ".join(sorted({*whys}))
-    return f"no {login.service} answers from here at {', '.join(urls)} ({told})" if all(whys) else ""
+    await all_at_once(partial(ask, url) for url in whys)
+    return whys
+
+
+def _no_route(login: Login, silent: Mapping[str, str]) -> str:
+    """Why no pod is asked at its own address; "" if one of them answers there."""
+    if not silent or not all(silent.values()):
+        return ""
+    told = "; ".join(sorted({*silent.values()}))
+    return f"no {login.service} answers from here at {', '.join(silent)} ({told})"
 
 
 def _to_forward(login: Login, servers: Pods, every: Pods) -> dict[str, Any]:
     """What hashidrill.kubernetes.port_forward needs, as plain data: the pod to begin with, and each pod's port."""
-    first = _first(login, servers)
+    first = _first(login, servers, {})
     return {
         "first": _name(first),
         "scheme": _api(login, first)[0],
@@ -224,13 +232,15 @@ def _url(login: Login, pod: Mapping[str, Any]) -> str:
     return f"{scheme}://{bracketed}:{port}"
 
 
-def _first(login: Login, pods: Pods) -> dict[str, Any]:
-    """The pod of the active one where a label says which it is, else one that is ready."""
+def _first(login: Login, pods: Pods, silent: Mapping[str, str]) -> dict[str, Any]:
+    """The pod of the active one where a label says which it is, else one that is ready; one that a fault silences is
+    the last, though its kubelet still calls it ready.
+    """
     product = attachables([login.service])[login.service]
 
-    def rank(pod: Mapping[str, Any]) -> tuple[bool, bool, str]:
+    def rank(pod: Mapping[str, Any]) -> tuple[bool, bool, bool, str]:
         leads = product.leads.items() <= (pod["metadata"].get("labels") or {}).items()
-        return not seen(pod).ready, not leads, _name(pod)
+        return bool(silent.get(_url(login, pod))), not seen(pod).ready, not leads, _name(pod)
 
     return min((each for each in pods if _address(each)), key=rank)
 

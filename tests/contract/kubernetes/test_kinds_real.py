@@ -157,7 +157,7 @@ def test_a_success_that_a_real_controller_claims_is_no_proof(node, pods, kind, p
         await seen(fault, undo, present=False, within_s=60.0)
         return evidence.measured
 
-    assert said in pods(kind, case, lasts_s=15.0)
+    assert said in pods(kind, case, lasts_s=30.0)
 
 
 @pytest.mark.lie

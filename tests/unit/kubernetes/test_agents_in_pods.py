@@ -260,6 +260,20 @@ def test_a_variable_is_no_address_of_a_pod(tmp_path):
     assert there.located().logins["consul"].address == "http://10.73.0.11:8500"
 
 
+@pytest.mark.lie
+def test_a_pod_that_its_kubelet_calls_ready_and_that_a_fault_silences_is_not_asked_first(tmp_path):
+    """`heal` comes right after a runner died, and a readiness probe fails only seconds later."""
+    there = There(tmp_path)
+
+    async def cut_off(login, url):
+        return "no answer" if url == "http://10.73.0.11:8500" else ""
+
+    there.kubernetes.unrouted = cut_off
+    found = there.located()
+    assert found.logins["consul"].address == "http://10.73.0.12:8500"
+    assert found.kubernetes["unrouted"] == {}
+
+
 @pytest.mark.parametrize(
     ("ports", "part", "address"),
     [
