@@ -76,10 +76,11 @@ async def _applied(node, fault, undo):
     await fault.apply(undo)
 
 
-async def _without_a_target(node, fault, undo):
-    """As Chaos Mesh's admission takes it: nobody is on the other side."""
+async def _from_nobody(node, fault, undo):
+    """As Chaos Mesh's admission takes it: no pod has the labels of the other side."""
     aim = {"mode": "all", "selector": {"pods": {kinds.NAMESPACE: [kinds.POD]}}, "duration": "60s"}
-    spec = {"action": "partition", "direction": "to", **aim}
+    nobody = {"mode": "all", "selector": {"namespaces": [kinds.NAMESPACE], "labelSelectors": {"app": "consull"}}}
+    spec = {"action": "partition", "direction": "to", **aim, "target": nobody}
     metadata = {"name": undo["object"]["name"], "namespace": kinds.NAMESPACE}
     node.apply([{"apiVersion": "chaos-mesh.org/v1alpha1", "kind": "NetworkChaos", "metadata": metadata, "spec": spec}])
 
@@ -124,9 +125,9 @@ _RESET = {"experiment": "pod-http-reset-peer", "effect": "silent"}
         ),
         pytest.param(
             kinds.Kind("chaos_mesh.network.partition"),
-            _without_a_target,
-            "its controller says AllInjected",
-            id="a partition without a target",
+            _from_nobody,
+            "its controller selected nothing",
+            id="a partition whose target is nobody",
         ),
         pytest.param(
             kinds.Kind("litmus.experiment", {**_RESET, "env": _HITS_NOTHING}),

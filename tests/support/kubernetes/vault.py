@@ -33,7 +33,7 @@ _HOSTS = (
 
 
 def install(node: Node, vault: Path, namespace: str) -> str:
-    """The root token, once all three are unsealed and each knows the active one. Raises MachineError."""
+    """The root token, once all three are unsealed and vote. Raises MachineError."""
     files = {**images.shell(node.root), "/bin/vault": vault, "/bin/kubectl": node.programs["kubectl"]}
     image = node.load(Image("vault", files))
     node.apply([_transit(namespace, image)])
@@ -55,7 +55,15 @@ def install(node: Node, vault: Path, namespace: str) -> str:
     node.kubectl(
         "-n", namespace, "rollout", "status", "statefulset/vault", f"--timeout={_READY_WITHIN_S:g}s", timeout=70
     )
-    return str(made["root_token"])
+    token = str(made["root_token"])
+
+    def voters() -> bool:
+        """Raft takes a server as a voter once it was well for ten seconds."""
+        told = _ask(node, url, "GET sys/storage/raft/configuration", token=token)["data"]["config"]["servers"]
+        return [one["voter"] for one in told] == [True] * len(SERVERS)
+
+    wait("three voters in Raft", voters, _READY_WITHIN_S, 0.5)
+    return token
 
 
 def _answers(node: Node, url: str) -> bool:
