@@ -76,15 +76,6 @@ async def _applied(node, fault, undo):
     await fault.apply(undo)
 
 
-async def _from_nobody(node, fault, undo):
-    """As Chaos Mesh's admission takes it: no pod has the labels of the other side."""
-    aim = {"mode": "all", "selector": {"pods": {kinds.NAMESPACE: [kinds.POD]}}, "duration": "60s"}
-    nobody = {"mode": "all", "selector": {"namespaces": [kinds.NAMESPACE], "labelSelectors": {"app": "consull"}}}
-    spec = {"action": "partition", "direction": "to", **aim, "target": nobody}
-    metadata = {"name": undo["object"]["name"], "namespace": kinds.NAMESPACE}
-    node.apply([{"apiVersion": "chaos-mesh.org/v1alpha1", "kind": "NetworkChaos", "metadata": metadata, "spec": spec}])
-
-
 async def _without_a_daemon(node, fault, undo):
     """Nothing can inject; its controller says AllRecovered."""
     of = ("-n", chaos_mesh.NAMESPACE)
@@ -122,12 +113,6 @@ _RESET = {"experiment": "pod-http-reset-peer", "effect": "silent"}
             _without_a_daemon,
             "its controller failed",
             id="AllRecovered before anything was injected",
-        ),
-        pytest.param(
-            kinds.Kind("chaos_mesh.network.partition"),
-            _from_nobody,
-            "its controller selected nothing",
-            id="a partition whose target is nobody",
         ),
         pytest.param(
             kinds.Kind("litmus.experiment", {**_RESET, "env": _HITS_NOTHING}),

@@ -18,13 +18,15 @@ import anyio
 
 from hashidrill.core.errors import AttachError, FaultError, HashidrillError
 from hashidrill.core.protocols import registry
-from hashidrill.core.util.wait import all_at_once
-from hashidrill.staging.attach.http import UnansweredError, Wire
+from hashidrill.core.util.wait import all_at_once, pause
+from hashidrill.staging.attach.http import LeaderlessError, UnansweredError, Wire
 from hashidrill.staging.attach.links import TOXIPROXY, Link, links_of
 from hashidrill.staging.attach.product import Found, attachables
 from hashidrill.staging.attach.target import PODS_PLACE, AttachTarget, shown
 
 _TELLS_WITHIN_S = 5.0
+_ELECTS_WITHIN_S = 30.0
+"""How long `heal` waits for a leader: it often comes right after a runner died, while its fault is in force."""
 
 
 @dataclass(frozen=True)
@@ -89,10 +91,15 @@ async def discover(target: AttachTarget, wires: Mapping[str, Wire]) -> Estate:
     reasons: dict[str, str] = {}
 
     async def ask(name: str) -> None:
-        try:
-            found[name] = await attachables([name])[name].discover(wires[name])
-        except HashidrillError as error:
-            reasons[name] = str(error)
+        gives_up_s = anyio.current_time() + (_ELECTS_WITHIN_S if target.undoing else 0.0)
+        while name not in found | reasons:
+            try:
+                found[name] = await attachables([name])[name].discover(wires[name])
+            except HashidrillError as error:
+                if not isinstance(error, LeaderlessError) or anyio.current_time() >= gives_up_s:
+                    reasons[name] = str(error)
+                else:
+                    await pause(1.0)
 
     await all_at_once(partial(ask, name) for name in target.logins)
     links: Mapping[str, Link] = {}

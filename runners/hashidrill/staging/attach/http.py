@@ -211,6 +211,10 @@ class WeakTokenError(AttachError):
     """The token may not read this; some callers can do without."""
 
 
+class LeaderlessError(AttachError):
+    """The agent cannot answer now, as while its cluster elects a leader."""
+
+
 async def read(
     wire: Wire,
     path: str,
@@ -223,7 +227,7 @@ async def read(
     """The answer to a GET.
 
     `needs` is the rule that the token needs, for the message: `operator:read`. Raises AttachError; WeakTokenError if
-    the token may not read it.
+    the token may not read it, LeaderlessError for a server error.
     """
     where = url or wire.login.address
     try:
@@ -237,6 +241,8 @@ async def read(
     words = answer.body[:200].decode(errors="replace").strip()
     if answer.status in _REFUSED:
         raise _refused(wire, f"{where}: GET {path}", words, answer.body, needs)
+    if answer.status >= _SERVER_ERROR:
+        raise LeaderlessError(f"{where}: GET {path}: HTTP {answer.status} {words}")
     raise AttachError(f"{where}: GET {path}: HTTP {answer.status} {words}; is this {wire.login.service}?")
 
 

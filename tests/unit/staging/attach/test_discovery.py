@@ -4,6 +4,7 @@ import json
 import ssl
 from dataclasses import replace
 
+import anyio
 import httpx2
 import pytest
 
@@ -158,6 +159,30 @@ def test_plain_http_to_a_tls_port_and_something_that_is_no_consul_are_told(targe
     assert "HTTP 404 not found; is this consul?" in told(httpx2.Response(404, text="not found"))
     assert "is this consul?" in told(httpx2.Response(200, text="<html>"))
     assert "expected a list; is this consul?" in told(httpx2.Response(200, json={"a": 1}))
+
+
+@pytest.mark.parametrize(
+    ("undoing", "leaderless_s", "found"), [(True, 20, True), (True, 60, False), (False, 20, False)]
+)
+def test_heal_waits_for_an_election_and_nothing_else_does(target, undoing, leaderless_s, found):
+    fake = FakeEstate(FakeDatacenter(servers=3))
+
+    async def whole():
+        began_s = anyio.current_time()
+
+        def answer(request):
+            if anyio.current_time() - began_s < leaderless_s:
+                return httpx2.Response(500, text="No cluster leader")
+            return fake.transport("consul").handler(request)
+
+        wire = Wire(target.logins["consul"], transport=httpx2.MockTransport(answer))
+        try:
+            return (await discover(replace(target, undoing=undoing), {"consul": wire})).leaders["consul"]
+        except AttachError as error:
+            return str(error)
+
+    told = run(whole())
+    assert told == "consul-1" if found else "HTTP 500 No cluster leader" in told
 
 
 BOTH = """\
