@@ -34,6 +34,8 @@ _SLICE_NS = 500_000_000
 _FRESH_NS = 3_000_000_000
 _SECOND = 1_000_000_000
 _HEALTHY, _FAILED = "_healthy", "_failed"
+_BLIP_S = 1.0
+"""A shorter time without a known leader is a late answer of the probe, as when a follower is killed."""
 _LAGS = (10, 100, 1000)
 _MOST_TERMS = 3
 
@@ -180,7 +182,7 @@ class _View:
                     yield what, t_ns
 
     def gap_s(self) -> float:
-        """The longest time for which no server was known to lead."""
+        """The longest time for which no server was known to lead, of a second or more."""
         longest = 0
         for series in self._leaders:
             inside = (series.t_ns >= self._begin) & (series.t_ns <= self._end)
@@ -193,7 +195,7 @@ class _View:
                     since = at
             if since is not None:
                 longest = max(longest, self._end - since)
-        return round(longest / _SECOND, 2)
+        return round(longest / _SECOND, 2) if longest >= _BLIP_S * _SECOND else 0.0
 
 
 def _last(series: Series, at: int, *, fresh: bool = True) -> tuple[float, str]:

@@ -147,6 +147,16 @@ def test_a_trace_has_elections_lags_and_errors(tmp_path):
     assert [*map(set, trace.caused)] == [{"leader elected", "a server is 100 entries behind"}]
 
 
+def test_a_look_that_is_late_is_no_lost_leader(tmp_path):
+    run = RecordingBuilder(tmp_path / "run").fault("process.kill", "consul-2", at=10, until=14).load("kv-writes")
+    for half in range(80):
+        run.sample("raft.leader", float(half != 22), at=half / 2, ok=half != 22)
+    trace = trace_of(Recording(run.build().path))
+
+    assert trace.gap_s == 0.0
+    assert "a leader was lost" not in trace.effects
+
+
 class FakeLab(LabTrials):
     """Runs that were recorded before: the promise breaks where a leader is killed."""
 
