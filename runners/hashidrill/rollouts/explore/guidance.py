@@ -184,15 +184,14 @@ class Guided:
         elif len(self._screening) > 1:  # once more, each alone, after the others
             self._left[:0] = [[arm] for arm in self._screening]
         self._pairs.update(self._made)
+        if self._made:
+            self._used[frozenset(), "", candidate[0].arm] += 1
         for move, (first, moment, _) in zip(candidate[1:], self._made, strict=False):
             self._used[first, moment, move.arm] += 1
         for move in candidate:
             (self._won if new else self._lost)[move.arm] += 1
         if new and seen.valid and not self._screening:
             self._worth.append((candidate, len(new)))
-
-    def _class(self, arm: Arm) -> Class:
-        return self._classes.get(arm, frozenset())
 
     def _arm(self, of: Class, first: Class = frozenset(), moment: str = "") -> Arm:
         """An arm of that class: of those that were tried least often there, the one with the highest upper confidence
@@ -208,7 +207,8 @@ class Guided:
     def _moments(self, of: Class) -> list[str]:
         """The moments at which a fault may follow one of that class."""
         effects = {each for arm, cls in self._classes.items() if cls == of for each in self._effects[arm]} | self.usual
-        events = [each for each in sorted(effects) if each.removeprefix(LATER) in EVENTS]
+        known = self.space.moments.intersection(EVENTS)
+        events = [each for each in sorted(effects) if each.removeprefix(LATER) in known]
         later = {each for each in events if each.startswith(LATER) and each.removeprefix(LATER) in events}
         plain = [what for what in (PROVEN, GONE) if what in self.space.moments]
         return [DURING, *plain, *(each for each in events if each not in later)]
