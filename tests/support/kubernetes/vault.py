@@ -33,7 +33,10 @@ _HOSTS = (
 
 
 def install(node: Node, vault: Path, namespace: str) -> str:
-    """The root token, once all three are unsealed and vote. Raises MachineError."""
+    """The root token, once all three are unsealed and vote; with an engine for the secrets of loads.
+
+    Raises MachineError.
+    """
     files = {**images.shell(node.root), "/bin/vault": vault, "/bin/kubectl": node.programs["kubectl"]}
     image = node.load(Image("vault", files))
     node.apply([_transit(namespace, image)])
@@ -62,6 +65,7 @@ def install(node: Node, vault: Path, namespace: str) -> str:
         told = _ask(node, url, "GET sys/storage/raft/configuration", token=token)["data"]["config"]["servers"]
         return [one["voter"] for one in told] == [True] * len(SERVERS)
 
+    _ask(node, url, "POST sys/mounts/hashidrill", {"type": "kv", "options": {"version": "2"}}, token)
     wait("three voters in Raft", voters, _READY_WITHIN_S, 0.5)
     return token
 

@@ -5,12 +5,12 @@ import json
 import pytest
 
 import virtual_time
-from hashidrill.core.errors import WaitTimeoutError
+from hashidrill.core.errors import AttachError, WaitTimeoutError
 from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.products.vault.loads import kv, tokens
 from hashidrill.products.vault.loads.base import listed_names, read_reply, write_reply
-from hashidrill.products.vault.loads.kv import KvRead, KvWrite, identity_of
+from hashidrill.products.vault.loads.kv import KvRead, KvWrite, _accepted, identity_of
 from hashidrill.products.vault.loads.tokens import STILL_VALID, TokenChurn
 from load_clients import Client, runs_for
 
@@ -48,6 +48,12 @@ def test_a_read_is_ok_only_with_the_secret_itself():
     assert read_reply(Answer(200), "r.1").value == "r.1"
     assert read_reply(Answer(200, b"{}"), None).outcome == "fail"
     assert read_reply(Answer(404), None).outcome == "fail"
+
+
+def test_a_vault_without_an_engine_for_secrets_is_told_at_once_with_the_command():
+    with pytest.raises(AttachError, match="`vault secrets enable -path=hashidrill -version=2 kv`"):
+        _accepted(Answer(404, b'{"errors":["no handler for route \\"hashidrill/data/a\\". route entry not found."]}'))
+    assert _accepted(Answer(404, b'{"errors":[]}')) is None
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"data": null}', b'{"data": {"data": {"id": 3}}}', b"<html>"])

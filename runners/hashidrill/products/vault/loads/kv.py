@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field
 
+from hashidrill.core.errors import AttachError
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.loads.base import Keys, LoadRate, Timeout
 from hashidrill.core.loads.http_client import for_each, insist
@@ -230,4 +231,10 @@ class KvRead(_KvLoad):
 
 
 def _accepted(answer: Any) -> bool | None:
+    """Raises AttachError where Vault has no engine for our secrets: in a datacenter of ours there is one."""
+    if answer.status == 404 and b"no handler for route" in answer.body:
+        raise AttachError(
+            f"Vault has no secrets engine at {MOUNT}/, where its loads write: make one with `vault secrets enable"
+            f" -path={MOUNT} -version=2 kv`"
+        )
     return True if answer.status in {200, 204} else None
