@@ -21,6 +21,7 @@ from hashidrill.rollouts.explore.search import Played
 from hashidrill.rollouts.explore.space import Arm, Move
 from hashidrill.rollouts.explore.trace import trace_of
 from hashidrill.testing.recordings import RecordingBuilder
+from killed_searches import BUG, SIMULATED, Campaign
 
 EXPERIMENT = "raft/killed-leader"
 KILL = Move("process.kill", "consul:leader", '{"signal": "KILL"}', 0, 2)
@@ -248,3 +249,11 @@ def test_what_a_killed_search_left_is_removed(tmp_path):
     Kept(tmp_path).begin([Played((), 1.0, Seen(Outcome.HELD, recording=str(tmp_path / RUNS / "logged")))])
 
     assert [path.name for path in (tmp_path / RUNS).iterdir()] == ["logged"]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.nightly)])
+def test_a_search_that_is_killed_loses_no_trial_and_counts_none_twice(kills, tmp_path, tell):
+    """The real command, whose trials are played in a simulated network."""
+    Campaign(SIMULATED, tmp_path, bug=BUG).run(kills, 45, 8.0, tell)
