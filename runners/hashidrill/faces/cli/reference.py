@@ -273,10 +273,6 @@ def verdicts_page() -> str:
         f"In force means from the moment a fault was applied until it was reverted. {_OPTIONAL}\n"
         "Parameters of many hypotheses:\n"
         f"\n| parameter | meaning |\n| --- | --- |\n{common}"
-        "\n## What a hypothesis may read\n\n"
-        "`int[]` is a numpy array and `list[str]` a list, with a row for each operation or look.\n"
-        "Times are nanoseconds since the run began. [How to write one](extend.md#a-hypothesis).\n"
-        + _reads()
         + "".join(
             f"\n## {title}\n" + "".join(_hypothesis(name, one.doc, one.Params) for name, one in found.items())
             for title, found in parts
@@ -335,7 +331,8 @@ READS = {
 _EXAMPLE_CHARACTERS = 46
 
 
-def _reads() -> str:
+def recording_page() -> str:
+    """What a hypothesis may read of a recording, shown on a small one."""
     import tempfile  # noqa: PLC0415 - this page alone needs a recording
 
     from hashidrill.core.judging import measure  # noqa: PLC0415 - as above
@@ -348,7 +345,13 @@ def _reads() -> str:
         built.mark("load-grows", at=32, until=40)
         built.load("kv-writes", rate=2, keys=9, outcome=lambda at: "fail" if at < 5 else "ok").final_reads("kv-writes")
         names = {"recording": built.series("raft.leader", 1.0, host="consul-1").build(), "measure": measure}
-        lines = []
+        lines = [
+            (
+                f"# Reference: what a hypothesis may read\n\n{_MADE}\n"
+                "`int[]` is a numpy array and `list[str]` a list, with a row for each operation or look.\n"
+                "Times are nanoseconds since the run began. [How to write one](extend.md#a-hypothesis).\n"
+            )
+        ]
         for of, parts in READS.items():
             whole = eval(of, names)  # noqa: S307 - of the table above
             lines.append(f"\n`{of}`:\n\n| part | type | meaning |\n| --- | --- | --- |\n")
@@ -395,6 +398,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference-keys.md": keys_page,
     "reference-kubernetes-faults.md": kubernetes_page,
     "reference-library.md": library_page,
+    "reference-recording.md": recording_page,
     "reference-verdicts.md": verdicts_page,
 }
 
