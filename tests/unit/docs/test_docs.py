@@ -327,6 +327,12 @@ def test_every_key_and_option_says_what_it_means():
             assert len(meaning) > 10, f"{path}: {name} has no meaning: {meaning!r}"
 
 
+def test_the_references_are_not_longer_than_a_reader_can_search():
+    """150 KB for what is looked up most: tell what several have in common once, before you raise it."""
+    pages = [f"playbooks/reference-{name}.md" for name in ("faults", "verdicts", "keys", "commands", "library")]
+    assert sum(len(page(path).text.encode()) for path in pages) <= 150_000
+
+
 def test_the_readme_is_read_in_one_sitting():
     assert len(page("README.md").text.splitlines()) <= 160
 
