@@ -39,7 +39,7 @@ def test_the_experiments_on_pods_are_planned_and_doctor_says_that_they_can_run(c
     faults = {name.removeprefix("kubernetes/"): planned for name, planned in line["planned"].items()}
     kinds = {
         "consul-leader-pod-killed": "chaos_mesh.pod_kill",
-        "consul-server-partitioned": "chaos_mesh.resource",
+        "consul-server-partitioned": "chaos_mesh.network.partition",
         "consul-io-latency": "chaos_mesh.io.latency",
         "node-drain-with-quorum": "litmus.node_drain",
         "clock-skew-on-leader": "chaos_mesh.time",
