@@ -24,7 +24,7 @@ from hashidrill.core.judging.doubts import Doubt, offers, readable
 from hashidrill.core.judging.measure import SECOND, in_force, percentile, served_s
 from hashidrill.core.judging.reads import Read, TracedRecording, blind, unseen
 from hashidrill.core.judging.validity import Validity
-from hashidrill.core.judging.verdict import HARMLESS, NOT_JUDGED, Finding, Judgement, RunVerdict
+from hashidrill.core.judging.verdict import HARMLESS, MEASURED_ANYWAY, NOT_JUDGED, Finding, Judgement, RunVerdict
 from hashidrill.core.protocols.service import lanes
 from hashidrill.core.recording.provenance import Lookup
 from hashidrill.core.recording.reader import FaultWindow, Operations, Recording
@@ -334,7 +334,7 @@ class _Case:
             why = f"it relies on looks that did not succeed: {failed}"
         if not why:
             return found.finding, found.text, []
-        return Finding.INVALID, f"{why}\n(measured anyway: {found.finding}: {found.text})", spoilt_by
+        return Finding.INVALID, f"{why}\n{MEASURED_ANYWAY}{found.finding}: {found.text})", spoilt_by
 
 
 def in_view_of(known: KnownIssue, finding: Finding, text: str, figures: Mapping[str, Any]) -> tuple[Finding, str]:

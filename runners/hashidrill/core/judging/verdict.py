@@ -43,6 +43,8 @@ HARMLESS = "this makes no expectation INVALID"
 """Ends a doubt that no judgement relies on."""
 NOT_JUDGED = "not judged: "
 """Begins the text of an expectation that was not judged."""
+MEASURED_ANYWAY = "(measured anyway: "
+"""Begins what an expectation came to that is INVALID, because what it relies on is in doubt."""
 
 
 @dataclass(frozen=True)

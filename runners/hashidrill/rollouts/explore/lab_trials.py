@@ -26,7 +26,7 @@ from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.core.experiment.selectors import parse_selector
 from hashidrill.core.judging.judge import judge
 from hashidrill.core.judging.measure import NO_FAULT
-from hashidrill.core.judging.verdict import Finding, RunVerdict
+from hashidrill.core.judging.verdict import MEASURED_ANYWAY, Finding, Judgement, RunVerdict
 from hashidrill.core.protocols.events import Bus
 from hashidrill.core.protocols.service import Service, ShowsMoments
 from hashidrill.core.recording.reader import Recording
@@ -248,7 +248,8 @@ def outcome_of(verdict: RunVerdict) -> tuple[Outcome, str]:
     """Outcome and the reason. A promise that breaks as its known issue says does not count as a finding.
 
     A promise that the run says nothing about, like one about elections in a run without any, does not make it INVALID,
-    unless it says nothing about all of them.
+    unless it says nothing about all of them. A promise that broke in seconds that are in doubt, as on a machine that other
+    work keeps busy, did not hold: the trial is INVALID.
     """
     if verdict.invalid:
         return Outcome.INVALID, verdict.invalid[0][:_TEXT]
@@ -256,11 +257,16 @@ def outcome_of(verdict: RunVerdict) -> tuple[Outcome, str]:
         if each.finding is Finding.BROKEN:
             return Outcome.BROKEN, each.text.strip().partition("\n")[0][:_TEXT]
     unjudged = [each for each in verdict.judgements if each.finding is Finding.INVALID]
-    if len(unjudged) == len(verdict.judgements):
+    unjudged.sort(key=_broke_in_doubt, reverse=True)
+    if len(unjudged) == len(verdict.judgements) or any(map(_broke_in_doubt, unjudged)):
         why = f"{unjudged[0].title}: {unjudged[0].text.strip()}" if unjudged else "nothing was judged"
         return Outcome.INVALID, why.partition("\n")[0][:_TEXT]
     known = _titles(verdict, Finding.KNOWN)
     return Outcome.HELD, f"{known[0]} broke as known" if known else ""
+
+
+def _broke_in_doubt(judgement: Judgement) -> bool:
+    return f"{MEASURED_ANYWAY}{Finding.BROKEN}" in judgement.text
 
 
 @dataclass

@@ -119,6 +119,19 @@ def test_a_promise_that_a_run_says_nothing_about_does_not_make_it_invalid(tmp_pa
 
 
 @pytest.mark.lie
+def test_a_promise_that_broke_on_a_busy_machine_did_not_hold(tmp_path):
+    """Another promise holds, and yet the trial is not one in which all is well."""
+    run = RecordingBuilder(tmp_path / "run").fault("disk.latency", "consul-1", at=10, until=14).healthy()
+    run.load("kv-writes", latency=lambda t: 3.0 if t > 10 else 0.01).final_reads("kv-writes")
+    run.expect("latency_stays", load="kv-writes").expect("no_acknowledged_write_lost", load="kv-writes")
+    run.series("machine.others", 1.8, every=1.0).series("machine.idle", 0.0, every=1.0)
+    seen = seen_in(Recording(run.build().path), Path(EXPERIMENT))
+
+    assert (seen["outcome"], seen["promises"]) == (Outcome.INVALID, ())
+    assert "other work kept this machine busy" in seen["text"]
+
+
+@pytest.mark.lie
 @pytest.mark.parametrize("how", [{"ended": "fault"}, {"proven": False}, {"ended": "crashed"}])
 def test_a_run_that_is_invalid_breaks_no_promise(how, tmp_path):
     """A slow run whose fault was not proven, or that did not end as planned."""
