@@ -248,8 +248,8 @@ def outcome_of(verdict: RunVerdict) -> tuple[Outcome, str]:
     """Outcome and the reason. A promise that breaks as its known issue says does not count as a finding.
 
     A promise that the run says nothing about, like one about elections in a run without any, does not make it INVALID,
-    unless it says nothing about all of them. A promise that broke in seconds that are in doubt, as on a machine that other
-    work keeps busy, did not hold: the trial is INVALID.
+    unless it says nothing about all of them. A promise that broke in seconds that are in doubt, as on a machine that
+    other work keeps busy, did not hold: the trial is INVALID.
     """
     if verdict.invalid:
         return Outcome.INVALID, verdict.invalid[0][:_TEXT]
