@@ -131,7 +131,7 @@ def test_an_experiment_runs_against_it_as_against_one_of_somebody_else(standing,
     expect = [{"no_acknowledged_write_lost": {"load": "kv-writes"}}]
     path = experiment(tmp_path / "stopped.yaml", method=[stop], load=load, expect=expect, servers=3)
     attach, runs = standing.one["left"]["attach file"], tmp_path / "runs"
-    inside = ("shell", "kube-1", "--", *CLI)
+    inside = ("lab", "shell", "kube-1", "--", *CLI)
     armed = standing(*inside, "staging", "arm", str(path), "--attach", attach, "--for", "10m")
     assert armed.returncode == 0, armed.stderr
     done = standing(*inside, "run", str(path), "--attach", attach, "--json", "--runs", str(runs), within_s=180)
