@@ -26,17 +26,24 @@ SIDES = {"good": "server = true\nlimits { rpc_rate = 100 }\n", "bad": "server = 
 @pytest.fixture
 def reader(tmp_path, monkeypatch):
     """The folder of somebody who reads the page: two files, and a repository whose second commit breaks."""
-    monkeypatch.chdir(tmp_path)
+    top = tmp_path / "ours"
+    m3x = pinned(new_repository(monkeypatch, tmp_path / "m3x"))
+    m3 = pinned(new_repository(monkeypatch, tmp_path / "m3"), m3x=m3x)
     monkeypatch.setattr(command, "_asking", lambda _given, _say: lambda _product: lambda *_: "")
     monkeypatch.setattr(command.binaries, "ensure", lambda *_, **__: None)
 
-    git = new_repository(monkeypatch, tmp_path)
-    (tmp_path / "consul.d").mkdir()
-    for tag, side in (("v1.4", "good"), ("v1.5", "bad")):
-        (tmp_path / f"{side}.hcl").write_text(SIDES[side])
-        (tmp_path / "consul.d" / "server.hcl").write_text(SIDES[side])
-        (tmp_path / "ingest.py").write_text(f"# {side}\n")
-        git("add", "consul.d", "ingest.py")
+    git = new_repository(monkeypatch, top)
+    monkeypatch.chdir(top)
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", f"url.{tmp_path}/m3x.insteadOf")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", "https://git.example.org/m3x.git")
+    (top / "consul.d").mkdir()
+    for number, (tag, side) in enumerate((("v1.4", "good"), ("v1.5", "bad"))):
+        (top / f"{side}.hcl").write_text(SIDES[side])
+        (top / "consul.d" / "server.hcl").write_text(SIDES[side])
+        (top / "ingest.py").write_text(f"# {side}\n")
+        (top / "pins").write_text(f"m3 {m3[number]}\n")
+        git("add", "consul.d", "ingest.py", "pins")
         git("commit", "-q", "-m", side)
         git("tag", tag)
 
@@ -58,7 +65,19 @@ def reader(tmp_path, monkeypatch):
         return planted(slow=slow)
 
     monkeypatch.setattr(command, "_runner", lambda *_, **__: run)
-    return tmp_path
+    return top
+
+
+def pinned(git, **pins):
+    """Two commits, each with the commits of others that it pins."""
+    commits = []
+    for number in range(2):
+        lines = [f"{name} {others[number]}\n" for name, others in pins.items()]
+        Path(git("rev-parse", "--show-toplevel"), "pins").write_text(f"# {number}\n{''.join(lines)}")
+        git("add", "pins")
+        git("commit", "-q", "-m", str(number))
+        commits.append(git("rev-parse", "HEAD"))
+    return commits
 
 
 def type_in(line: str, log: str = "log.jsonl"):
@@ -67,7 +86,7 @@ def type_in(line: str, log: str = "log.jsonl"):
 
 
 def test_the_page_has_its_commands():
-    assert len(COMMANDS) == 6
+    assert len(COMMANDS) == 7
     assert all(line.startswith("bisect ") for line in COMMANDS)
 
 
@@ -80,11 +99,12 @@ def test_the_page_has_its_commands():
         ("--path", "(bad) is the first that breaks"),
         ("--command", "(bad) is the first that breaks"),
         ("--build", "(bad) is the first that breaks"),
+        ("--descend", "it breaks with the old commit of lib/m3 too"),
     ],
 )
 def test_each_search_of_the_page_finds_what_is_planted(reader, start, found):
     del reader
-    (line,) = [each for each in COMMANDS if start in each]
+    line = next(each for each in COMMANDS if start in each)
 
     result = type_in(line)
 

@@ -29,7 +29,7 @@ def test_users_are_watched_as_long_as_the_experiment_gives_them_to_recover():
 
 def test_by_default_the_pager_goes_when_the_last_step_has_begun():
     found = course("raft/bloated-leader")
-    assert found.at_s == 15
+    assert found.at_s == 20
     assert [step.fault for step in found.resolved.experiment.faults] == [
         "consul.raft.bloat",
         "consul.leader.pin",
@@ -45,18 +45,18 @@ def test_later_steps_are_not_part_of_it():
 def test_what_would_undo_the_repair_is_let_go():
     found = course("raft/bloated-leader", lets_go=["consul.leader.pin"])
     [pin] = [step for step in found.resolved.experiment.faults if step.fault == "consul.leader.pin"]
-    assert pin.at + pin.for_ < found.at_s == 15
+    assert pin.at + pin.for_ < found.at_s == 20
     [disks] = [step for step in found.resolved.experiment.faults if step.name == "ordinary-disks"]
-    assert disks.at + disks.for_ > 15
+    assert disks.at + disks.for_ > 20
 
 
 @pytest.mark.parametrize(
     ("how", "said"),
     [
         ({"lets_go": ["consul.leader.hold"]}, "the method has no such step"),
-        ({"at": "30s"}, "nothing of its method lasts then"),
+        ({"at": "35s"}, "nothing of its method lasts then"),
         (
-            {"at": "15s", "lets_go": ["consul.raft.bloat", "consul.leader.pin", "ordinary-disks"]},
+            {"at": "20s", "lets_go": ["consul.raft.bloat", "consul.leader.pin", "ordinary-disks"]},
             "nothing of its method",
         ),
     ],
