@@ -51,7 +51,6 @@ def no_two_lock_holders(recording: Recording, *, load: str) -> Held:
     session before that. So if two such spans overlap, the lock was really held twice. It is also broken if one
     LockIndex, the fencing token of a lock, appears with two sessions.
 
-    It also reports leases that expired unrenewed, sessions that were gone at renewal, and requests that were shed.
     INVALID if no lock was held while a fault was in force. Judged even in an INVALID run.
     """
     acts = _acts(recording.operations(load), load)

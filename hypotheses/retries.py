@@ -149,10 +149,9 @@ def progress_stays(
 ) -> Held:
     """A client that stays busy during a fault finishes its work, and does not begin it again and again.
 
-    In tfs-2013, old accounts did full syncs of identities over and over: activity without progress. Operations that
-    succeed per second, while a fault is in force, must be at least the share `finished` of those before the first
-    fault. INVALID if the client sent less than half as many attempts per second as before, or if fewer than ten
-    operations succeeded before.
+    In tfs-2013, old accounts did full syncs over and over. Operations that succeed per second, while a fault is in
+    force, must be at least the share `finished` of those before the first fault. INVALID if the client sent less than
+    half as many attempts per second as before, or if fewer than ten operations succeeded before.
     """
     operations, attempts = _reported(recording, client), _load(recording, client + SUFFIX)
     spans = [measure.in_force(recording, one) for one in measure.windows(recording, fault)]

@@ -7,9 +7,8 @@ from typing import Any
 
 from fake_kubernetes import FakeKubernetes, TimedApi
 from fake_litmus import FakeLitmus
-from fault_cases import each_of, of_package
+from fault_cases import each_of, fault_of, of_package
 from hashidrill.core.engine.inject import planned
-from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.capabilities import (
     AgentApi,
     ChaosMachine,
@@ -143,11 +142,6 @@ LITMUS = System(
     },
 )
 SYSTEMS = (CHAOS_MESH, LITMUS)
-
-
-def fault_of(world, kind, params):
-    cls = registry.fault(kind)
-    return cls(cls.Params.model_validate(params), world)
 
 
 async def put_on(world, kind, params):

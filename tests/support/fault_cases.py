@@ -59,6 +59,11 @@ def name(kind, params):
     return " ".join([kind, *(f"{key}={value}" for key, value in params.items())])
 
 
+def fault_of(world, kind, params=None, **more):
+    cls = registry.fault(kind)
+    return cls(cls.Params.model_validate({**(params or {}), **more}), world)
+
+
 def nature(kind: str) -> dict[str, bool]:
     """What check_fault must know of a kind of fault."""
     return {"has_effect": kind != "noop", "momentary": momentary(kind)}

@@ -7,11 +7,10 @@ import anyio
 import pytest
 
 import virtual_time
-from fault_cases import STATE_CASES, nature
+from fault_cases import STATE_CASES, fault_of, nature
 from hashidrill.core.engine import inject
 from hashidrill.core.engine.inject import planned
 from hashidrill.core.errors import FaultError
-from hashidrill.core.protocols import registry
 from hashidrill.products.consul import boltdb, markers
 from hashidrill.products.consul.snapshots import read_snapshot, restored_name, saved_name
 from hashidrill.testing.fakes import FakeDatacenter
@@ -25,14 +24,9 @@ def world(tmp_path):
     world = with_raft_logs(FakeDatacenter(root=tmp_path / "hosts"))
     for name in ("kept", "changed", "deleted"):
         put(world, f"app/{name}", b"old")
-    taken = fault(world, "consul.snapshot.save", name="before")
+    taken = fault_of(world, "consul.snapshot.save", name="before")
     anyio.run(applied, taken, world)
     return world
-
-
-def fault(world, kind, **params):
-    cls = registry.fault(kind)
-    return cls(cls.Params.model_validate(params), world)
 
 
 async def applied(one, world, fault_id="first"):
@@ -58,8 +52,8 @@ def with_bbolt(world, bbolt):
 @pytest.mark.parametrize(("kind", "params"), STATE_CASES)
 def test_a_fault_of_the_state_keeps_its_contract(kind, params, world, with_bbolt):
     if kind == "consul.raft.compact":
-        anyio.run(applied, fault(world, "consul.raft.bloat", free_pages=50_000), world)
-    one = fault(world, kind, **params)
+        anyio.run(applied, fault_of(world, "consul.raft.bloat", free_pages=50_000), world)
+    one = fault_of(world, kind, **params)
     report = anyio.run(lambda: check_fault(one, lambda: world.target("consul-1"), **nature(kind)))
     assert report.present.ok
     assert report.gone.ok
@@ -75,7 +69,7 @@ def test_a_restore_sets_back_everything_and_leaves_its_evidence(world):
     world.consul.kv.answer("DELETE", "/v1/kv/app/deleted", {}, b"")
 
     async def restored():
-        restore = fault(world, "consul.snapshot.restore", snapshot="before")
+        restore = fault_of(world, "consul.snapshot.restore", snapshot="before")
         undo = await applied(restore, world)
         assert (await restore.verify(undo, present=True)).ok
         await restore.revert(undo)
@@ -99,7 +93,7 @@ def test_a_restore_is_reverted_and_seen_to_be_over_while_a_sick_leader_takes_25_
         return await answered(host, method, path, timeout_s=timeout_s, **rest)
 
     async def restored():
-        restore = fault(world, "consul.snapshot.restore", snapshot="before")
+        restore = fault_of(world, "consul.snapshot.restore", snapshot="before")
         undo = await applied(restore, world)
         monkeypatch.setattr(type(world.hosts["consul-1"]), "api", sick)
         with anyio.fail_after(inject.REVERT_WITHIN_S):
@@ -119,7 +113,7 @@ def test_a_restore_that_was_answered_and_not_done_is_not_proven(world, monkeypat
     monkeypatch.setattr(world.consul.kv, "answer", lost)
 
     async def verified():
-        restore = fault(world, "consul.snapshot.restore", snapshot="before")
+        restore = fault_of(world, "consul.snapshot.restore", snapshot="before")
         return await restore.verify(await applied(restore, world), present=True)
 
     evidence = anyio.run(verified)
@@ -136,13 +130,13 @@ def test_a_restore_of_what_was_never_saved_or_is_damaged_applies_nothing(world):
         with pytest.raises(
             FaultError, match=f"nothing was applied: there is no snapshot '{name}' to restore: .*{reason}"
         ):
-            anyio.run(applied, fault(world, "consul.snapshot.restore", snapshot=name), world)
+            anyio.run(applied, fault_of(world, "consul.snapshot.restore", snapshot=name), world)
     assert state(world) == before
 
 
 def test_a_save_that_is_not_whole_or_of_another_time_is_not_proven(world):
     async def verified(spoil):
-        save = fault(world, "consul.snapshot.save", name="spoilt")
+        save = fault_of(world, "consul.snapshot.save", name="spoilt")
         undo = await applied(save, world, "second")
         assert (await save.verify(undo, present=True)).ok
         spoil(world.artifacts / saved_name("spoilt"))
@@ -156,7 +150,7 @@ def test_a_save_that_is_not_whole_or_of_another_time_is_not_proven(world):
 def test_bloat_and_compaction_may_overlap_and_the_first_then_has_nothing_to_revert(world, with_bbolt):
     async def played():
         host = world.hosts["consul-1"]
-        bloat, compact = fault(world, "consul.raft.bloat", free_pages=60_000), fault(world, "consul.raft.compact")
+        bloat, compact = fault_of(world, "consul.raft.bloat", free_pages=60_000), fault_of(world, "consul.raft.compact")
         undo = await applied(bloat, world, "bloat")
         armed = await bloat.verify(undo, present=True)
         cure = await applied(compact, world, "compact")
@@ -176,7 +170,7 @@ def test_a_server_that_cannot_be_bloated_says_why(world, with_bbolt):
     def refused(spoil):
         spoil(world.hosts["consul-1"])
         with pytest.raises(FaultError) as refusal:
-            anyio.run(applied, fault(world, "consul.raft.bloat"), world)
+            anyio.run(applied, fault_of(world, "consul.raft.bloat"), world)
         return str(refusal.value)
 
     store = {"boltdb": {"no_freelist_sync": True}}
@@ -185,8 +179,8 @@ def test_a_server_that_cannot_be_bloated_says_why(world, with_bbolt):
     assert "keeps its Raft log in WAL, the default of this version, not in BoltDB" in text
     assert "raft_logstore: {backend: boltdb}" in text
     with pytest.raises(FaultError, match="client-1 is not a server"):
-        anyio.run(planned, fault(world, "consul.raft.bloat"), world.target("client-1"), "client")
-    bloat = fault(world, "consul.raft.bloat", by="writes", free_pages=200_000)
+        anyio.run(planned, fault_of(world, "consul.raft.bloat"), world.target("client-1"), "client")
+    bloat = fault_of(world, "consul.raft.bloat", by="writes", free_pages=200_000)
     with pytest.raises(FaultError, match="`by: writes` can make at most 100000 free pages"):
         anyio.run(planned, bloat, world.target("consul-2"), "writes")
 

@@ -13,7 +13,8 @@ import anyio
 import pytest
 
 from engine_game import Datacenter, Game
-from external_faults import CHAOS_MESH, LITMUS, SYSTEMS, fault_of
+from external_faults import CHAOS_MESH, LITMUS, SYSTEMS
+from fault_cases import fault_of
 from hashidrill.core.engine.run import EXIT_CODES
 
 METHODS = {"create": "POST", "delete": "DELETE", "patch": "PATCH"}

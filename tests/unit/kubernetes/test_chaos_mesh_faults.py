@@ -6,7 +6,8 @@ import anyio
 import pytest
 from pydantic import ValidationError
 
-from external_faults import OWNED, chaos_world, fault_of, put_on
+from external_faults import OWNED, chaos_world, put_on
+from fault_cases import fault_of
 from hashidrill.core.engine.inject import planned
 from hashidrill.core.errors import FaultError
 from hashidrill.core.protocols import registry

@@ -6,8 +6,8 @@ import anyio
 import pytest
 
 from engine_game import Datacenter, Game
-from external_faults import CHAOS_MESH, LITMUS, SYSTEMS, fault_of, put_on
-from fault_cases import momentary
+from external_faults import CHAOS_MESH, LITMUS, SYSTEMS, put_on
+from fault_cases import fault_of, momentary
 from hashidrill.core.engine.run import EXIT_CODES
 from hashidrill.core.errors import FaultError
 from hashidrill.core.protocols import registry

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from external_faults import fault_of, litmus_world, put_on
+from external_faults import litmus_world, put_on
+from fault_cases import fault_of
 from hashidrill.core.engine.inject import planned
 from hashidrill.core.errors import FaultError
 from hashidrill.core.protocols import registry

@@ -48,8 +48,7 @@ class MemoryPressure(BaseFault[PressureParams]):
     killed. A machine without cgroups (v1 or v2) refuses the fault.
 
     The observer starts a process among the agents that takes 32 MiB more than the limit: in force, the kernel kills it
-    while all of them together hold no more than the limit, and has counted a refusal; before and after the fault, the
-    process gets all of it.
+    and counts a refusal, while all of them together hold no more than the limit; before and after, it gets all of it.
     """
 
     kind: ClassVar[str] = "memory.pressure"

@@ -9,10 +9,7 @@ from hashidrill.core.protocols.capabilities import Processes
 
 
 class Noop(BaseFault[NoParams]):
-    """Breaks nothing. Verifies before and after that the agent answers.
-
-    Limits: the fault proves nothing else.
-    """
+    """Breaks nothing. Verifies before and after that the agent answers."""
 
     kind: ClassVar[str] = "noop"
     at_a_time: ClassVar[int | None] = 0

@@ -91,8 +91,7 @@ def run(
     Ctrl-C stops it at any moment; `hashidrill gameday resume` goes on where it was. With --attach, the day's
     experiments run against that datacenter, and `check: machine` checks the interlocks.
 
-    Exit codes: the worst verdict of the day (0 PASS, 1 FAIL, 3 INVALID, which includes a no-go), 2 bad usage or bad
-    YAML, 4 a fault could not be reverted, 130 interrupted.
+    Exit codes as of `run`, for the worst verdict of the day; a no-go is INVALID.
     """
     memory = Memory.of(notify)
     if breaks_quorum and attach is None:

@@ -80,8 +80,7 @@ def rehearse(
     where the runbook must keep its hands off. Judges by the recordings: diagnosis, users back, nothing lost, no healthy
     server restarted, no quorum lost.
 
-    Exit codes: 0 PASS, 1 FAIL, 2 bad usage or a bad runbook, 3 INVALID, 4 a fault could not be reverted, 130
-    interrupted.
+    Exit codes as of `run`.
     """
     memory = Memory.of(notify)
     runbook = find_playbook(runbook, [MARKDOWN])

@@ -5,6 +5,7 @@ import copy
 import pytest
 
 import virtual_time
+from fault_cases import fault_of
 from hashidrill.core.engine.inject import noted, planned
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import ApiAnswer, Evidence, Observer
@@ -43,11 +44,6 @@ def test_the_journal_and_the_report_have_it_with_the_proof(tmp_path):
 
 
 # an agent that answers for itself alone
-
-
-def fault_of(world, kind, **params):
-    cls = registry.fault(kind)
-    return cls(cls.Params.model_validate(params), world)
 
 
 def answering_for_itself(world, name):

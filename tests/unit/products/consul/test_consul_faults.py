@@ -6,9 +6,9 @@ import anyio
 import pytest
 
 import virtual_time
+from fault_cases import fault_of
 from hashidrill.core.engine.inject import planned
 from hashidrill.core.errors import FaultError, WaitTimeoutError
-from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import ApiAnswer
 from hashidrill.core.protocols.capabilities import AgentFiles, AgentSettings, ProcessControl
 from hashidrill.products.consul.api import when_led
@@ -23,11 +23,6 @@ def datacenter(tmp_path=None, version="1.22.2", **more):
     world = FakeDatacenter(root=tmp_path, **more)
     world.consul.version = version
     return world
-
-
-def fault_of(world, kind, **params):
-    cls = registry.fault(kind)
-    return cls(cls.Params.model_validate(params), world)
 
 
 async def in_force(world, kind, host="consul-1", **params):

@@ -5,7 +5,7 @@ import os
 import pytest
 from pydantic import ValidationError
 
-from fault_cases import momentary
+from fault_cases import fault_of, momentary
 from hashidrill.core.engine.inject import planned
 from hashidrill.core.errors import FaultError, WaitTimeoutError
 from hashidrill.core.protocols import claims, registry
@@ -31,11 +31,6 @@ def world(tmp_path):
     yield one
     for host in one.hosts.values():  # for whoever removes the folder
         (host.data / "nomad/alloc").chmod(0o755)
-
-
-def fault_of(world, kind, params):
-    cls = registry.fault(kind)
-    return cls(cls.Params.model_validate(params), world)
 
 
 def check(world, kind, params, on):

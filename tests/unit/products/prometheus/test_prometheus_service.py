@@ -126,7 +126,7 @@ metadata: {{name: it, title: It, why: Because}}
 datacenter: {{{consul}, prometheus: {{{prometheus}}}}}
 load: {{kv-writes: {{kind: consul.kv.write, rate: 10/s, keys: 10, value: 64B}}}}
 steady_state: {{for: 1s, require: ["kv-writes.errors < 1%"]}}
-method: [{{mark: nothing, for: 5s}}]
+method: [{{fault: noop, on: "consul:leader", for: 5s}}]
 expect: [{{no_acknowledged_write_lost: {{load: kv-writes}}}}]
 """
 SHOWN = "consul: {config: {telemetry: {prometheus_retention_time: 60s}}}"

@@ -159,8 +159,7 @@ class AgentStop(BaseFault[StopParams]):
 class ServerReplace(OfServers[NoParams]):
     """Replaces the server: a new one joins on a spare host as a voter, then the old one leaves. Revert swaps back.
 
-    Limits: takes about half a minute each way, most of which autopilot waits for the new server to be stable (10 s) and
-    the old one for its requests to drain (5 s). The fault gives up after 40 s in which the new server does not catch up
+    Limits: takes about half a minute each way. The fault gives up after 40 s in which the new server does not catch up
     further, or after 3 min. Loads that use servers directly keep using the old one. Conflicting steps start at least 2
     min after the fault's `for`, because its end is not known beforehand.
     """

@@ -126,8 +126,7 @@ class StreamsGather(OfServers[StreamsParams]):
     """Concentrates client agents' streams on this server, by blocking streaming to the other servers.
 
     An agent has all of its streams from one server, drawn by lot when it connects and again every few minutes. With few
-    agents luck decides which server has the load; this fault decides instead. Blocking queries, writes and gossip are
-    not affected.
+    agents luck decides which server has the load; this fault decides instead. It affects streams alone.
 
     Limits: RPC must not be encrypted. The observer sees the rules, not the streams: an agent moves its streams when it
     next sends on the old connection, which is at once after any change. Newer agents that had no streams yet may get

@@ -38,7 +38,7 @@ class _OfTheState(OfWork[P]):
 class SnapshotSave(SavesSnapshot, _OfTheState[SaveParams]):
     """Saves a snapshot of Nomad's state in the recording, for a later restore.
 
-    Limits: it happens at once, and reverting only removes the marker. All servers share one state, so name one host.
+    Limits: those of `consul.snapshot.save`.
     """
 
     kind: ClassVar[str] = "nomad.snapshot.save"
@@ -74,8 +74,7 @@ class SnapshotSave(SavesSnapshot, _OfTheState[SaveParams]):
 class SnapshotRestore(RestoresSnapshot, _OfTheState[RestoreParams]):
     """Restores a snapshot of Nomad's state saved earlier in the run. Reverting does not undo the restore.
 
-    Limits: it happens at once. Nothing restores the rolled-back state; reverting only removes the markers. The step's
-    `for` is how long the method goes on afterwards.
+    Limits: those of `consul.snapshot.restore`.
     """
 
     kind: ClassVar[str] = "nomad.snapshot.restore"
