@@ -151,4 +151,4 @@ def test_what_a_runner_left_that_was_killed_at_any_moment_ends_by_heal_or_by_its
             f"well {time.monotonic() - began - own_s:.1f} s after"
         )
         drill.node.kubectl("-n", drill.pods.namespace, *interlock, check=False)
-    assert hit >= KILLS // 10, "too few of these moments were in the time of a fault"
+    assert hit >= min(KILLS, 2), "too few of these moments were in the time of a fault"

@@ -17,7 +17,6 @@ from simulated_store import FOLLOWER, LEADER, SPACE, Store
 from store_trials import SHOWN, StoreTrials
 from store_world import OPTIONS
 
-LOST_IN_INSTALL = "a write lost when the leader goes during an install"
 pytestmark = pytest.mark.usefixtures("logs_in_memory")
 
 
@@ -48,23 +47,19 @@ class ToTheFirst(Search):
         self.most_trials = number
 
 
-def first_found(path, bug, seed, strategy, most_trials):
-    found = search(path, Store(bug, seed), seed=seed, most_trials=most_trials, kind=ToTheFirst, strategy=strategy).first
-    path.unlink()
-    return found or most_trials + 1
-
-
-SEEDS = range(5)
-
-
-def medians(path, bug):
-    """Trials until the promise breaks, guided and at random."""
-    guided = statistics.median(first_found(path, bug, seed, "guided", 300) for seed in SEEDS)
-    return guided, statistics.median(first_found(path, bug, seed, "random", 900) for seed in SEEDS)
+def first_found(path, strategy, most_trials):
+    """The median of trials until the promise breaks, of five seeds."""
+    firsts = []
+    for seed in range(5):
+        store = Store(planted=True, seed=seed)
+        made = search(path, store, seed=seed, most_trials=most_trials, kind=ToTheFirst, strategy=strategy)
+        firsts.append(made.first or most_trials + 1)
+        path.unlink()
+    return statistics.median(firsts)
 
 
 def test_random_search_needs_three_times_as_many_trials(tmp_path):
-    guided, chance = medians(tmp_path / "log", LOST_IN_INSTALL)
+    guided, chance = (first_found(tmp_path / "log", *way) for way in (("guided", 300), ("random", 900)))
 
     assert chance >= 3 * guided, (guided, chance)
 
@@ -78,26 +73,31 @@ def test_nothing_is_found_where_there_is_no_bug(tmp_path):
 
 
 def test_a_finding_is_shrunk_confirmed_and_told_once(tmp_path):
-    told = []
-    made = search(tmp_path / "log", Store(LOST_IN_INSTALL), most_trials=300, tell=told.append)
+    """Once in each of its last states, which differ with its timing: three times in a search, on average."""
+    counts = []
+    for seed in range(1, 5):
+        told = []
+        log = tmp_path / f"log-{seed}"
+        made = search(log, Store(planted=True), seed=seed, most_trials=300, tell=told.append)
+        counts.append(len(told))
 
-    assert told == made.result.found
-    assert len({found.signature for found in told}) == len(told)
-    assert 1 <= len(told) <= 4
-    assert made.result.again.total() > 0
-    for found in told:
-        first, *_, last = found.candidate
-        assert first.on == FOLLOWER
-        assert last.on == LEADER
-        assert found.broke >= 0.6 * found.of
-        assert found.of >= 10
+        assert told == made.result.found
+        assert len({found.signature for found in told}) == len(told) >= 1
+        assert made.result.again.total() > 0
+        for found in told:
+            first, *_, last = found.candidate
+            assert first.on == FOLLOWER
+            assert last.on == LEADER
+            assert found.broke >= 0.6 * found.of
+            assert found.of >= 10
+    assert sum(counts) <= 3 * len(counts), counts
 
 
 def test_what_is_shrunk_has_no_simpler_form_that_breaks(tmp_path):
-    made = search(tmp_path / "log", Store(LOST_IN_INSTALL, fires=1.0, invalid=0.0), most_trials=300)
+    made = search(tmp_path / "log", Store(planted=True, fires=1.0, invalid=0.0), most_trials=300)
 
     [found, *_] = made.result.found
-    certain = Store(LOST_IN_INSTALL, fires=1.0, invalid=0.0)
+    certain = Store(planted=True, fires=1.0, invalid=0.0)
     assert all(certain(simpler).outcome is not Outcome.BROKEN for simpler in SPACE.simpler(found.candidate))
 
 
@@ -175,7 +175,7 @@ def test_promises_that_do_not_hold_without_faults_end_the_search(outcome, kind, 
 
 def test_a_search_that_was_killed_anywhere_goes_on_as_if_it_had_not_been(tmp_path):
     """After each line of the log, and within lines: no trial is lost or counted twice."""
-    whole = search(tmp_path / "whole", Store(LOST_IN_INSTALL), most_trials=70)
+    whole = search(tmp_path / "whole", Store(planted=True), most_trials=70)
     lines = (tmp_path / "whole").read_bytes().splitlines(keepends=True)
 
     for kept in range(1, len(lines)):
@@ -217,7 +217,7 @@ def test_recordings_of_new_states_and_of_findings_are_of_use(tmp_path):
     kept = []
     made = search(
         tmp_path / "log",
-        Store(LOST_IN_INSTALL),
+        Store(planted=True),
         most_trials=120,
         keep=lambda played, useful: kept.append((played.seen.outcome, useful)),
     )
@@ -227,7 +227,7 @@ def test_recordings_of_new_states_and_of_findings_are_of_use(tmp_path):
 
 
 def test_a_report_says_what_was_tried_and_where_the_time_went(tmp_path):
-    made = search(tmp_path / "log", Store(LOST_IN_INSTALL), most_trials=200)
+    made = search(tmp_path / "log", Store(planted=True), most_trials=200)
     text = "\n".join(report.lines(made.result, {}))
 
     assert "200 trials: " in text

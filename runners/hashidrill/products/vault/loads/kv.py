@@ -231,7 +231,7 @@ class KvRead(_KvLoad):
 
 
 def _accepted(answer: Any) -> bool | None:
-    """Raises AttachError where Vault has no engine for our secrets: in a datacenter of ours there is one."""
+    """Raises AttachError where Vault has no secrets engine for the loads; in the lab each Vault has one."""
     if answer.status == 404 and b"no handler for route" in answer.body:
         raise AttachError(
             f"Vault has no secrets engine at {MOUNT}/, where its loads write: make one with `vault secrets enable"
