@@ -72,7 +72,7 @@ def searches(tmp_path):
     """The results of searches, two at a time."""
 
     def several(cases):
-        with ProcessPoolExecutor(AT_ONCE, get_context("spawn")) as pool:
+        with ProcessPoolExecutor(AT_ONCE, get_context("fork")) as pool:
             return list(pool.map(partial(searched, tmp_path), cases))
 
     return several

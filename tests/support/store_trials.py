@@ -86,7 +86,7 @@ _LAGS = (10, 100, 1000)
 
 
 class StoreTrials:
-    """Plays candidates on the store with that bug. Like a real trial, one is INVALID now and then."""
+    """Plays candidates on the store with that bug. Like a real trial, one with faults is INVALID now and then."""
 
     def __init__(self, bug="", seed=0, *, invalid=0.03, options=None):
         self.bug, self.seed, self.played, self._invalid = bug, seed, 0, invalid
@@ -97,7 +97,7 @@ class StoreTrials:
         name = f"{self.bug}-{self.seed}-{self.played}"
         if candidate and not any(move.kind in EFFECTIVE for move in candidate):
             return Seen(Outcome.HELD, caused=((),) * len(candidate), took_s={"method": 20.0})
-        if random.Random(name).random() < self._invalid:
+        if candidate and random.Random(name).random() < self._invalid:
             return Seen(Outcome.INVALID, "the machine was busy", took_s={"method": 20.0})
         world = World(name, bug=self.bug, **{**USUAL, **self._options})
         return _Trial(world, candidate, beat_s).seen()
