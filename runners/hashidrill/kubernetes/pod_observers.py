@@ -272,8 +272,12 @@ async def _pod_now(hosts: Hosts, undo: Undo) -> PodSeen | None:
 
 
 async def _must_answer(host: Host, agent: str) -> None:
-    if await answered_s(host, agent, ANSWERS_S) is None:
-        raise FaultError(f"{agent} on {host.name} does not answer as it is: that it falls silent would not show")
+    try:
+        await host.use(AgentApi).api("GET", attachables([agent])[agent].health, agent=agent, timeout_s=ANSWERS_S)
+    except FaultError as error:
+        raise FaultError(
+            f"{agent} on {host.name} does not answer as it is, so that it falls silent would not show: {error}"
+        ) from None
 
 
 def _shown(pod: PodSeen) -> str:

@@ -33,11 +33,13 @@ def node(kubernetes_node, binary, tell):
 
 
 def led(node):
-    """Returns once all pods are ready, one server leads, and all of them vote.
+    """Returns once all pods are ready, one server leads, and all of them vote and know each other's addresses.
 
-    The status of the set may still be that of before a pod was killed.
+    The status of the set may still be that of before a pod was killed, and gossip keeps the address that a killed pod
+    had for 30 s after it was found dead (memberlist's DeadNodeReclaimTime, as Consul sets it).
     """
-    peers = ["-n", NAMESPACE, "exec", "consul-server-0", "--", "/bin/consul", "operator", "raft", "list-peers"]
+    of_consul = ["-n", NAMESPACE, "exec", "consul-server-0", "--", "/bin/consul"]
+    addresses = ["-n", NAMESPACE, "get", "pods", "-l", "component=server", "-o", "jsonpath={.items[*].status.podIP}"]
     ready = [
         "-n",
         NAMESPACE,
@@ -50,11 +52,13 @@ def led(node):
     def told():
         if node.kubectl(*ready, check=False).count("condition met") < len(consul.SERVERS):
             return False
-        said = node.kubectl(*peers, check=False)
-        return "leader" in said and said.count("true") == len(consul.SERVERS)
+        said = node.kubectl(*of_consul, "operator", "raft", "list-peers", check=False)
+        members = node.kubectl(*of_consul, "members", check=False)
+        known = all(f" {one}:8301 " in members for one in node.kubectl(*addresses).split())
+        return known and "leader" in said and said.count("true") == len(consul.SERVERS)
 
     consul.wait_ready(node, NAMESPACE)
-    wait("three pods, a leader and three voters", told, 90, 0.5)
+    wait("three pods, a leader and three voters at their pods' addresses", told, 90, 0.5)
 
 
 @pytest.fixture

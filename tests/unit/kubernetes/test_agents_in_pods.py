@@ -228,6 +228,14 @@ def test_two_clusters_in_one_namespace_are_told(there):
     assert "two clusters are mixed" in said
 
 
+def test_a_pod_that_came_back_is_no_cluster_of_its_own(there):
+    """Gossip keeps the address of the killed pod for half a minute."""
+    there.kubernetes.pods["consul-2"]["status"]["podIP"] = "10.73.0.77"
+    found = there.attached()
+    [said] = troubles(found.target, found.estate)
+    assert "it still has consul-2 at 10.73.0.12, and its pod is at 10.73.0.77: a pod came back, which" in said
+
+
 @pytest.mark.lie
 def test_an_address_of_another_cluster_is_told(tmp_path):
     """Faults would go into the pods, and the figures would be those of another Consul."""

@@ -242,12 +242,17 @@ def _mixed(target: AttachTarget, estate: Estate, product: str) -> Iterator[str]:
     labels = shown(target.kubernetes["pods"][product]["server"])
     servers, where = estate.having(product, "server"), place_of(target)
     url = target.logins[product].address
-    if others := [f"{host.name} ({host.address})" for host in servers if not _pod_of(host, pods)]:
+    lost = [host for host in servers if not _pod_of(host, pods)]
+    back = [host for host in lost if host.name in pods] if len(lost) < len(servers) else []
+    if back:
+        which = ", ".join(f"{one.name} at {one.address}, and its pod is at {pods[one.name]['address']}" for one in back)
+        yield f"at {url} it still has {which}: a pod came back, which its agents learn within a minute: wait"
+    if others := [f"{host.name} ({host.address})" for host in lost if host not in back]:
         yield (
             f"at {url} it has the servers {', '.join(others)}, which are no pods with {labels} in {where}: two clusters"
             " are mixed; let `address`, `context` and `namespace` mean the same one"
         )
-    known = {_pod_of(host, pods) for host in servers}
+    known = {_pod_of(host, pods) for host in servers} | {host.name for host in back}
     if strangers := sorted({*pods} - known):
         yield (
             f"at {url} it does not know {', '.join(strangers)}, which have {labels} in {where}: two clusters are mixed;"
