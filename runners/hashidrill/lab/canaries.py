@@ -10,7 +10,7 @@ CPU, NETWORK = "cpu", "network"
 
 
 class CanaryOfHost:
-    """CpuCanary and NetworkCanary (hashidrill.core.protocols.capabilities) by a canary's answers."""
+    """CpuCanary and NetworkCanary (hashidrill.core.protocols.capabilities), by requests to a canary."""
 
     async def ask_canary(
         self, of: str, op: str, *, within_s: float = ANSWERS_WITHIN_S, **request: Any

@@ -13,7 +13,7 @@ from hashidrill.core.protocols.service import Service, roles_of
 
 
 class HostSelection(Hosts):
-    """Base of datacenters with `hosts` by name and `services`; `called` is their name in messages."""
+    """Base of datacenters with `hosts` by name and `services`; messages use the name `called`."""
 
     called = "this datacenter"
     hosts: Mapping[str, Any]
@@ -38,9 +38,9 @@ class HostSelection(Hosts):
         raise SelectorError(f"{selector}: an attached datacenter has no taps")
 
     async def select(self, selector: str) -> Sequence[Target]:
-        """The hosts a selector means now, with their agents' processes where they can be seen.
+        """The hosts a selector means now, with their agents' processes if the host can show them.
 
-        `client:NAME` means that client's tap; `host:NAME` the host's own agent. Raises SelectorError for no host.
+        `client:NAME` means that client's tap; `host:NAME` the host's first agent. Raises SelectorError for no host.
         """
         if selector.startswith(CLIENT_PREFIX):
             return [self.client_target(selector)]
@@ -66,7 +66,7 @@ class HostSelection(Hosts):
         raise SelectorError(f"{self.called} has no {name}")
 
     async def agents(self, via: str) -> list[tuple[Any, str]]:
-        """(host, service) of the agents that a load goes through. Raises SelectorError."""
+        """The agents that a load goes through, each as (host, service). Raises SelectorError."""
         chosen, _, agent = via.partition("/")
         kind, _, name = chosen.partition(":")
         if kind == "host":
@@ -82,7 +82,7 @@ class HostSelection(Hosts):
         return agent or (next(iter(self.host(name).roles)) if kind == "host" else kind)
 
     def described_hosts(self) -> list[dict[str, Any]]:
-        """For run.json."""
+        """The hosts as run.json lists them."""
         return [
             {"name": host.name, "address": host.address, "role": host.role, "agents": dict(host.roles)}
             for host in self.hosts.values()

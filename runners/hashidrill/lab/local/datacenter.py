@@ -56,22 +56,22 @@ CONTROL_ADDRESS = "10.73.0.1"
 fault.
 """
 LOAD_ADDRESS = "10.73.0.2"
-"""The address of loads. Faults on `clients` and `all` do name it."""
+"""The address of loads. Faults on `clients` and `all` do include it."""
 _BLOCKS = {"server": range(11, 31), "spare": range(11, 31), "client": range(31, 61)}
-"""The last numbers of the addresses of each role; servers and spare servers share theirs."""
+"""The last numbers of the addresses of each role's hosts; servers and spare servers share one range."""
 _OTHERS = range(61, 251)
-"""The block for every other role, and for hosts that do not fit into their role's block."""
+"""The last numbers for every other role, and for hosts that do not fit into their role's range."""
 
 
 def addresses(roles: Mapping[str, str]) -> dict[str, str]:
-    """The address of each host, from its role: hosts of one role follow each other. Raises DatacenterError."""
+    """The address of each host: in order, from the range of its role. Raises DatacenterError."""
     left = {block: iter(block) for block in (*_BLOCKS.values(), _OTHERS)}
     given = {}
     for host, role in roles.items():
         numbers = itertools.chain(left[_BLOCKS.get(role, _OTHERS)], left[_OTHERS])
         number = next(numbers, None)
         if number is None:
-            raise DatacenterError(f"{len(roles)} hosts are too many for the sandbox's network; ask for fewer")
+            raise DatacenterError(f"{len(roles)} hosts are too many for the sandbox's network; use fewer")
         given[host] = f"10.73.0.{number}"
     return given
 
@@ -84,9 +84,9 @@ def preload() -> None:
 def build(hosts: Mapping[str, int]) -> None:
     """Makes the bridge, and for each host (name -> pid of its hostd) an `eth0` in its namespace.
 
-    All processes end with the sandbox. Raises DatacenterError.
+    The kernel removes them with the sandbox. Raises DatacenterError.
     """
-    from pyroute2 import IPRoute  # noqa: PLC0415 - it takes 0.4 s, which `preload` spends while the hosts start
+    from pyroute2 import IPRoute  # noqa: PLC0415 - this import takes 0.4 s; `preload` does it while hosts start
 
     try:
         with IPRoute() as route:
@@ -111,7 +111,7 @@ _LOG_TAIL_LINES = 5
 class LocalDatacenter(HostSelection):
     """`root` is the sandbox's own directory; faults may slow or fail `disk_operations` later.
 
-    `binaries` are those of the services and of the faults' tools. `spare_servers` hosts have no agent yet.
+    `binaries` holds the binaries of the services and of the faults' tools. `spare_servers` hosts have no agent yet.
     """
 
     spec: DatacenterSpec
@@ -119,7 +119,7 @@ class LocalDatacenter(HostSelection):
     binaries: Mapping[str, Path]
     disk_operations: frozenset[str] = frozenset({"fsync"})
     memory_groups: bool = False
-    """Agents are in cgroups for memory, where this user may have them."""
+    """Whether agents run in memory cgroups, if this user may create them."""
     spare_servers: int = 0
     artifacts: Path = Path("artifacts")
     redactor: Redactor = field(default_factory=Redactor)
@@ -127,7 +127,7 @@ class LocalDatacenter(HostSelection):
     """Raises UnfitError if this machine cannot carry the datacenter; called before anything is started."""
     hosts: dict[str, LocalHost] = field(default_factory=dict)
     configs: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
-    """Each agent's configuration, and its own report once everything is ready, by service and host."""
+    """Each agent's configuration by service and host; `reported`: what each agent reports once all are ready."""
     reported: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
     _addresses: dict[str, str] = field(default_factory=dict)
     host_kind: ClassVar[type[LocalHost]] = LocalHost
@@ -143,7 +143,7 @@ class LocalDatacenter(HostSelection):
         self.services: list[Service] = services_of(self.spec, spares=self.spare_servers)
 
     async def start(self) -> None:
-        """Network, disks, hosts, and the agents that wait for no other service. Raises DatacenterError."""
+        """Starts network, disks, hosts, and the agents that wait for no other service. Raises DatacenterError."""
         await anyio.to_thread.run_sync(self.check_machine)
         async with anyio.create_task_group() as beside:
             beside.start_soon(anyio.to_thread.run_sync, preload)
@@ -169,7 +169,7 @@ class LocalDatacenter(HostSelection):
         await self._start_services()
 
     async def _start_services(self) -> None:
-        """The agents that wait for no other service."""
+        """Starts the agents that wait for no other service."""
         here = {service.name for service in self.services}
         for service in self.services:
             folder = self.root / "services" / service.name
@@ -187,7 +187,7 @@ class LocalDatacenter(HostSelection):
             await all_at_once([partial(self._place, service, place) for place in places])
 
     async def _start_hosts(self) -> dict[str, int]:
-        """diskd, then a hostd and a canary for each host; the pid of each host's hostd."""
+        """Starts diskd, then a hostd and a canary for each host. Returns the pid of each host's hostd."""
         (self.root / "s").mkdir(mode=0o700, exist_ok=True)
         placed = self._placed()
         diskd = {"parent": os.getpid(), "socket": str(self.root / "s/diskd"), "registrations": str(self.root / "s/reg")}
@@ -206,7 +206,7 @@ class LocalDatacenter(HostSelection):
         return placed
 
     def _shows_processes(self, host: str) -> Path | None:
-        """The folder in which its armed agents see its processes; None without armed agents."""
+        """The folder in which the host's armed agents see its processes; None without armed agents."""
         places = [place for service in self.services for place in service.places() if place.host == host]
         return self.root / "hosts" / host / "proc" if any(place.armed for place in places) else None
 
@@ -258,7 +258,7 @@ class LocalDatacenter(HostSelection):
         await wait_until("the sandbox's hosts to start", all_there, within_s=_STARTED_WITHIN_S, gap_s=0.005)
 
     async def _place(self, service: Service, place: AgentPlace) -> None:
-        """The agent's first configuration and start; a spare host's agent is started by a fault, or never."""
+        """Configures the agent and starts it for the first time; on a spare host, only a fault may start it."""
         host = self.hosts[place.host]
         site = Site(
             host.name,
@@ -336,7 +336,7 @@ class LocalDatacenter(HostSelection):
     def environment(self, host: str) -> dict[str, str]:
         """The environment for an operator's command lines on that host, not for loads or agents.
 
-        The URLs of the client's agents (or of the first ones), and its tokens.
+        It holds the URLs of the host's agents (or of each service's first agent), and tokens.
         """
         told: dict[str, str] = {}
         for service in self.services:
@@ -361,7 +361,7 @@ class LocalDatacenter(HostSelection):
         return {what: path for service in writing for what, path in service.left().items()}
 
     async def keep(self, tell: Callable[[str], None]) -> None:
-        """Does the services' manual work, until cancelled; `tell` notes each action."""
+        """Does the manual work of the services until cancelled; `tell` receives each action."""
         await all_at_once(partial(one.keep, self, tell) for one in self.services if isinstance(one, Operates))
 
     def tap_control(self, client: str) -> str:
@@ -398,7 +398,7 @@ class LocalDatacenter(HostSelection):
                 raise DatacenterError(f"{host.name}: {service} {NOT_READY}{added}: {said}")
 
     def probes(self) -> Sequence[Probe]:
-        """All probes of a run, which ask from the control address."""
+        """All probes of a run; they send their requests from the control address."""
         probes = [probe for one in self.services if isinstance(one, Watched) for probe in one.probes(self)]
         for host in self.hosts.values():
             own, *others = host.roles

@@ -1,7 +1,7 @@
 """Commands that a real machine would have, for people on a host of the local datacenter: systemctl, journalctl, sudo.
 
 Agents here are not systemd units: the host's init starts them. `furnish` puts small stand-ins into a folder of the
-host, to be first on a person's PATH there; `environment` says where its agents keep their data.
+host, which belongs first on a person's PATH there; `environment` says where the host's agents keep their data.
 """
 
 import sys
@@ -40,7 +40,7 @@ def _program(path: Path, text: str) -> None:
 
 
 def environment(host: LocalHost) -> Mapping[str, str]:
-    """`CONSUL_DATA`, `CONSUL_CONFIG` and `CONSUL_LOG`, and the same of each agent of the host."""
+    """`AGENT_DATA`, `AGENT_CONFIG` and `AGENT_LOG` for each agent of the host, such as `CONSUL_DATA`."""
     told: dict[str, str] = {}
     for agent in host.roles:
         name = agent.upper()

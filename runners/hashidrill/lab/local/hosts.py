@@ -37,7 +37,7 @@ from hashidrill.lab.sandbox import cgroups, connections, nf_tables
 
 
 async def ask(socket_path: Path, request: Mapping[str, Any], *, within_s: float = ANSWERS_WITHIN_S) -> dict[str, Any]:
-    """Sends one request to hostd, a canary or diskd. Raises FaultError with the answer's error, or without an
+    """Sends one request to hostd, a canary or diskd. Raises FaultError if the answer is an error, or if there is no
     answer.
     """
     try:
@@ -73,13 +73,13 @@ _OWNER_PASSES, _OTHERS_PASS = 0o100, 0o001
 
 @dataclass(frozen=True)
 class AgentUser:
-    """Numbers of a user and its group."""
+    """The ids of a user and its group."""
 
     uid: int
     gid: int
 
     def owns(self, path: Path) -> None:
-        """Hands a file or folder over. Raises OSError."""
+        """Makes this user the owner of a file or folder. Raises OSError."""
         os.chown(path, self.uid, self.gid)
 
     def reaches(self, root: Path, host: Path) -> None:
@@ -151,9 +151,9 @@ class LocalHost(CanaryOfHost, Capable):
         self.data = root / "hosts" / name / "data"
         self.logs = root / "hosts" / name / "logs"
         self.plans: dict[str, AgentPlan] = {}
-        self.armed: set[str] = set()  # those that keep root's rights over it
+        self.armed: set[str] = set()  # agents that keep root's rights over this host
         self.ballast_name: Callable[[str], str] = ".ballast-{}".format
-        """The name of the file that fills the disk, by the fault's name."""
+        """The name of the file that fills the disk, made from the fault's name."""
         self._root = root
         self._toxiproxy = toxiproxy
         self._agent_user = agent_user
@@ -252,7 +252,7 @@ class LocalHost(CanaryOfHost, Capable):
             ends = f"{self.address}:{listen}", f"{self.address}:{port}"
             await toxiproxy.create(self.address, name, *ends, toxics)
         except httpx2.HTTPError as error:
-            raise FaultError(f"{self.name}: toxiproxy did not take the proxy {name}: {toxiproxy.said(error)}") from None
+            raise FaultError(f"{self.name}: toxiproxy refused the proxy {name}: {toxiproxy.said(error)}") from None
 
     async def remove_proxy(self, name: str) -> None:
         """Removes the proxy; kills a toxiproxy that does not answer, with its connections."""
@@ -298,7 +298,7 @@ class LocalHost(CanaryOfHost, Capable):
         return bool(pid) and sc.signal_process(int(pid), int(start_time), signals.Signals(signal))
 
     async def start_agent(self, agent: str) -> None:
-        """Starts the agent by its known command, or, in a later process, by that of its last start."""
+        """Starts the agent by its known command; a later process repeats the command of its last start."""
         if agent in self.plans:
             plan = self.plans[agent]
             await self.spawn_agent(agent, plan.command, plan.environment, as_root=plan.as_root)
@@ -309,7 +309,7 @@ class LocalHost(CanaryOfHost, Capable):
         process = await self.agent_process(agent)
         if process is None:
             return
-        await self.signal(process.reference, signals.SIGCONT)  # a stopped process could not end
+        await self.signal(process.reference, signals.SIGCONT)  # a stopped process would not handle SIGTERM
         await self.signal(process.reference, signals.SIGTERM)
 
         async def ended() -> tuple[bool | None, str]:
@@ -372,7 +372,7 @@ class LocalHost(CanaryOfHost, Capable):
     async def spawn_agent(
         self, agent: str, argv: Sequence[str], environment: Mapping[str, str], *, as_root: bool = True
     ) -> None:
-        """The first start of an agent: `start_agent` repeats it later. Its log is LOGS/AGENT.log."""
+        """Starts an agent for the first time; `start_agent` repeats this. The agent's log is LOGS/AGENT.log."""
         request = {
             "op": "start",
             "agent": agent,
@@ -403,7 +403,7 @@ class LocalHost(CanaryOfHost, Capable):
         await ask(self._hostd, {"op": "unthrottle", "name": name})
 
     async def hold_agents(self) -> None:
-        """Puts its agents into a memory cgroup from now on, if this user may have one."""
+        """Puts the host's agents, present and later, into a memory cgroup, if this user may create one."""
         group = cgroups.make(self._group_name, "memory")
         if group is not None:
             await ask(self._hostd, {"op": "hold", "files": group.procs_files()})
@@ -412,7 +412,7 @@ class LocalHost(CanaryOfHost, Capable):
         group = cgroups.find(self._group_name, "memory")
         if group is None:
             raise FaultError(
-                f"{self.name}: its agents are in no cgroup for memory: this machine has no memory controller that"
+                f"{self.name}: its agents are not in a memory cgroup: this machine has no memory controller that"
                 " this user may use; run as root on a machine with cgroups"
             )
         return group
@@ -421,7 +421,7 @@ class LocalHost(CanaryOfHost, Capable):
         return self._memory_group().memory_in_use()
 
     async def limit_memory(self, name: str, limit_bytes: int) -> None:
-        """Limits the agents. If the kernel refuses the limit (v1), a process takes memory until an agent is killed."""
+        """Limits the agents. If the kernel refuses the limit (cgroups v1), a process first squeezes their memory."""
         group, least = self._memory_group(), 0
         for _ in range(_SQUEEZES):
             if group.limit_memory(limit_bytes):
@@ -436,7 +436,7 @@ class LocalHost(CanaryOfHost, Capable):
         )
 
     async def take_memory(self, name: str, size_bytes: int) -> None:
-        """Takes memory; the process is started again if the kernel kills it."""
+        """Allocates memory in a process, which is started again if the kernel kills it."""
         for _ in range(_SQUEEZES):
             if (await ask(self._hostd, {"op": "take", "name": name, "size": size_bytes}))["held"]:
                 return
@@ -455,7 +455,7 @@ class LocalHost(CanaryOfHost, Capable):
         request = {"op": "take", "size": size_bytes, "files": self._memory_group().procs_files()}
         taken = (await ask(self._canary, request))["taken"]
         if taken is None:
-            raise FaultError(f"{self.name}: no process could be started to try how much memory there is")
+            raise FaultError(f"{self.name}: no process could be started to test how much memory is free")
         return int(taken)
 
     async def own_bytes(self, name: str) -> int:
@@ -477,7 +477,7 @@ class LocalHost(CanaryOfHost, Capable):
         try:
             counters = (Path("/proc") / str(process.pid) / "io").read_text()
         except OSError as error:
-            raise FaultError(f"{self.name}: what {agent} has written cannot be read: {error.strerror}") from None
+            raise FaultError(f"{self.name}: cannot read how much {agent} has written: {error.strerror}") from None
         return int(dict(line.split(": ") for line in counters.splitlines())["wchar"])
 
     async def canary_fsync(self) -> Timing:
@@ -505,7 +505,7 @@ class LocalHost(CanaryOfHost, Capable):
         return await ask(self._canary, {"op": op, **request}, within_s=within_s)
 
     async def connections(self, port: int) -> Sequence[Connection]:
-        return await self._in_namespace(partial(connections.established, port), "to say its connections")
+        return await self._in_namespace(partial(connections.established, port), "to list its connections")
 
     async def cpu_seconds(self, agent: str) -> float:
         process = await self.agent_process(agent)

@@ -28,7 +28,7 @@ def exit_of(run: Callable[[], Awaitable[str]]) -> int | str:
 
 @contextlib.asynccontextmanager
 async def cancelled_when_told(lifeline: int | None = None) -> AsyncIterator[None]:
-    """SIGINT, SIGTERM, or the end of `lifeline`, a pipe that the runner holds open, cancels the body.
+    """Cancels its body at SIGINT, SIGTERM, or the end of `lifeline`, a pipe that the runner holds open.
 
     Later signals do nothing: the run is already reverting.
     """

@@ -1,12 +1,12 @@
 """Cleans up after a dead run: reverts the faults that, by its journal, may still be in force, and reports the result.
 
-A run in a local sandbox ends together with its hosts. Heal then looks for processes of that sandbox and journals
-`fault.ended` if there are none, because no observer saw the fault go. If hosts outlive the runner (`hosts` is
-given), heal reverts each open fault from its journalled undo and proves it gone.
+A run in a local sandbox ends together with its hosts. Heal then looks for processes of that sandbox and, if none is
+left, journals `fault.ended`, because no observer saw the fault go. If hosts outlive the runner (`hosts` is given),
+heal reverts each open fault from its journalled undo and proves it gone.
 
-Heal leaves alone what it cannot see: a run whose journal is locked is still going on, and processes of another
-machine, container or user are not visible from here. It acts on recordings of this machine
-(hashidrill.core.recording.signed_runs), and on others only on request.
+Heal does not touch a run whose journal is locked, because that run is still in progress, nor a run of another machine,
+container or user, whose processes are not visible here. It acts on recordings of this machine
+(hashidrill.core.recording.signed_runs), and on other recordings only on request.
 """
 
 import contextlib
@@ -46,11 +46,11 @@ CGROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct")
 
 @dataclass(frozen=True)
 class Healed:
-    """The result of heal for one run: names of faults.
+    """The result of heal for one run; the first four lists hold names of faults.
 
     `reverted`: reverted and proven gone. `ended`: gone with their hosts. `others`: nothing of this run is left, but
     another run has such a fault in force there. `stuck`: may still be in force. `refused` says why heal did nothing
-    at all. `cleaned`: data of its loads that heal removed from an attached datacenter; `left`: data still there.
+    at all. `cleaned`: the loads' data that heal removed from an attached datacenter; `left`: data still there.
     """
 
     run: Path
@@ -65,17 +65,17 @@ class Healed:
 
 
 Told = Callable[[str, Mapping[str, Any]], None]
-"""Receives heal's actions as they happen: `heal`, `revert`, `gone`, `ended`, `stuck`, with their undo, and `why` in
-it.
+"""Receives each action of heal as it happens: `heal`, `revert`, `gone`, `ended` or `stuck`, and the fault's undo,
+which may hold `why`.
 """
 
 
 def _untold(_verb: str, _undo: Mapping[str, Any]) -> None:
-    """A run in a sandbox needs nothing more: its recording holds everything."""
+    """Reports nothing: the recording of a run in a sandbox already holds everything."""
 
 
 def entries_of(run: Path) -> list[Entry]:
-    """The entries of its journal, and heal's later entries; empty without a journal."""
+    """The entries of the run's journal and heal's later entries; empty without a journal."""
     paths = (run / JOURNAL_NAME, run / HEAL_NAME)
     return [entry for path in paths if path.is_file() for entry in read_journal(path)]
 
@@ -86,7 +86,7 @@ def began_in(entries: Iterable[Entry]) -> Mapping[str, Any]:
 
 
 def in_doubt(entries: Sequence[Entry]) -> bool:
-    """Whether the run died, or a fault of it may be in force."""
+    """Whether the run died, or one of its faults may be in force."""
     ended = any(entry.event == "end" for entry in entries)
     return bool(began_in(entries)) and (not ended or bool(open_faults(entries)))
 
@@ -107,7 +107,7 @@ async def heal_local(run: Path, *, named: bool) -> Healed | None:
     if not (run / JOURNAL_NAME).is_file():
         raise UsageError(f"{run}: is not a recording ({JOURNAL_NAME} is missing); `hashidrill list runs` shows them")
     if not in_doubt(entries_of(run)):
-        return None  # most runs; their own statements decide nothing on any host
+        return None  # true of most runs; these unverified entries decide nothing on any host
     known = whose(run)
     if isinstance(known, str):
         return await heal_run(run) if named else Healed(run, refused=f"{known}; name it, if you trust it")
@@ -119,8 +119,8 @@ async def heal_run(
 ) -> Healed | None:
     """Heals one run; None if nothing needs healing.
 
-    `hosts` are those of the datacenter named `attached`. With `ours`, only entries that this machine wrote count.
-    Raises UsageError for no journal, or a read-only one.
+    `hosts` are the hosts of the datacenter named `attached`. With `ours`, only entries that this machine wrote count.
+    Raises UsageError if the journal is missing or read-only.
     """
     path = run / JOURNAL_NAME
     if not path.is_file():
@@ -129,7 +129,7 @@ async def heal_run(
     with contextlib.ExitStack() as stack:
         try:
             clock = Clock()
-            # locks it, so that it cannot change while it is read
+            # locks the journal, so that nothing is appended while heal reads
             journal = stack.enter_context(Journal(path, clock, key=key))
         except JournalHeldError:
             return Healed(run, refused="its runner still holds the journal: the run is in progress")
@@ -168,12 +168,12 @@ async def heal_run(
 
 
 def _said(run: Path, ours: OurRun | None) -> tuple[Sequence[Entry], Sequence[Entry], str]:
-    """The run's entries, heal's later entries, and what is lost. Call it once the journal is locked."""
+    """The run's entries, heal's later entries, and what is lost. Call this only while the journal is locked."""
     if ours is None:
         later = run / HEAL_NAME
         return read_journal(run / JOURNAL_NAME), read_journal(later) if later.is_file() else [], ""
     found = our_run(run)
-    lost = f"{run / JOURNAL_NAME}: {found.lost}: faults of which it says nothing may be in force" if found.lost else ""
+    lost = f"{run / JOURNAL_NAME}: {found.lost}: faults that it no longer names may be in force" if found.lost else ""
     return found.journal, found.later, lost
 
 
@@ -185,7 +185,7 @@ def _out_of_reach(began: Entry, attached: str) -> str:
 
 
 def _out_of_sight(began: Entry) -> str:
-    """Why heal cannot find the sandbox of that run; "" if it can look for it, and it has ended."""
+    """Why heal cannot look for that run's sandbox, or that the sandbox still runs; "" if the sandbox has ended."""
     if "attached" in began.data:
         name = began.data["attached"].get("name", "")
         return f"it ran against the attached datacenter {name}: `hashidrill heal --attach FILE` reverts what it left"
@@ -196,7 +196,7 @@ def _out_of_sight(began: Entry) -> str:
 
 
 def _uptime_s(began: Entry, entry: Entry) -> float:
-    """The machine's uptime by when that entry was surely written. The wall clock may have been set since."""
+    """The latest uptime at which that entry can have been written; the wall clock may have been set since."""
     then = (began.data.get("origin") or {}).get("uptime_s")
     if isinstance(then, (int, float)):
         return then + (entry.t_ns - began.t_ns) / 1e9 + _BEGINS_WITHIN_S
@@ -204,7 +204,7 @@ def _uptime_s(began: Entry, entry: Entry) -> float:
 
 
 async def _look(undo: dict[str, Any], began: Entry, journal: Journal, *, before_s: float) -> str:
-    """Whether any process of the fault's host is left: `ended`, or `stuck`."""
+    """`ended` if no process of the fault's host is left, otherwise `stuck`."""
     evidence = nothing_left(began, before_s=before_s)
     with anyio.move_on_after(_KILLED_WITHIN_S):
         while not evidence.ok:
@@ -218,8 +218,8 @@ async def _look(undo: dict[str, Any], began: Entry, journal: Journal, *, before_
 def nothing_left(began: Entry, *, before_s: float) -> Evidence:
     """Evidence that no process of that run's sandbox is left; only its processes keep its hosts alive.
 
-    Such a process is in the sandbox's PID namespace and started before `before_s` (of the machine's uptime): the
-    kernel reuses namespace numbers.
+    A process counts if it is in the sandbox's PID namespace and started before `before_s` (of the machine's uptime),
+    because the kernel reuses namespace numbers.
     """
     origin, root = began.data.get("origin") or {}, str(began.data.get("root", ""))
     asked = f"no process of the sandbox {root} is left"
@@ -275,7 +275,7 @@ def _remove_cgroup(group: Path) -> list[Path]:
 
 
 def _held(root: Path) -> bool:
-    """Whether a runner holds the run's lock, even in another container, whose processes are not visible here."""
+    """Whether a runner holds the run's lock; it may be in another container, whose processes are not visible here."""
     try:
         fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:

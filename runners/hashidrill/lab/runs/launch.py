@@ -74,8 +74,8 @@ def run_experiment(
     ExperimentError, BinaryError, MachineError, UnrecordedError.
 
     Each subscriber of `events` is called with every event of the run (hashidrill.core.protocols.events), in this
-    thread. A subscriber that raises gets no more events, with a line on standard error; the run goes on, and waits
-    for no subscriber.
+    thread. The run does not wait for subscribers. If one raises, it gets no more events, and a line on standard error
+    says so.
 
     `ensure_binary` gets a binary, `start_sandbox` starts the engine's process: tests pass their own.
     """
@@ -130,7 +130,7 @@ class Engine:
     secrets: Sequence[str] = field(default=(), repr=False)
     """Secrets that no file of the recording may hold, besides those in the environment and the experiment."""
     info: Mapping[str, Any] = field(default_factory=dict)
-    """For run.json."""
+    """Added to run.json."""
     outlives: bool = False
     """Whether the run's faults outlive its process: then heal must know the run."""
 
@@ -219,8 +219,8 @@ def binaries_for(experiment: Experiment) -> list[tuple[str, str]]:
 
 
 def _check_clients(resolved: ResolvedExperiment) -> None:
-    """Raises ExperimentError for a command that this machine lacks; `resolve` does not check, because it may serve
-    others.
+    """Raises ExperimentError for a command that this machine lacks; `resolve` does not check, because the run may be
+    on another machine.
     """
     if resolved.experiment.clients and resolved.document is not None:
         from hashidrill.core.loads.clients import check_commands  # noqa: PLC0415 - most experiments have no clients
@@ -238,7 +238,7 @@ def _probe_secrets(experiment: Experiment) -> dict[str, str]:
 
 
 def note_probes(document: Document, experiment: Experiment) -> None:
-    """Notes in the document each probe of something that the local datacenter has no way to."""
+    """Adds to the document a problem for each probe whose target the local datacenter cannot reach."""
     if experiment.probes:
         from hashidrill.core.probes.declared import outside  # noqa: PLC0415 - as above
         from hashidrill.lab.local.datacenter import NETWORK  # noqa: PLC0415 - as above
@@ -249,8 +249,8 @@ def note_probes(document: Document, experiment: Experiment) -> None:
 
 
 def check_machine(resolved: ResolvedExperiment, available_bytes: int | None = None) -> None:
-    """Raises ExperimentError if this machine lacks the memory; `resolve` does not check, because it may serve
-    others.
+    """Raises ExperimentError if this machine lacks the memory; `resolve` does not check, because the run may be on
+    another machine.
     """
     from hashidrill.core.engine.requirements import check_memory  # noqa: PLC0415 - it needs the sandbox's side, which imports much
 
@@ -271,13 +271,13 @@ def check_packet_rules(resolved: ResolvedExperiment) -> None:
     if refused := sorted(filtering & {*lost}):
         raise MachineError(
             f"{resolved.path}: {refused[0]} needs packet rules that this machine's kernel refuses ({lost[refused[0]]});"
-            " `hashidrill doctor` says which faults it cannot have, and what may help; faults on disks, processes and"
-            " CPUs are possible here"
+            " `hashidrill doctor` says which faults are impossible here, and what may help; faults on disks, processes"
+            " and CPUs are possible"
         )
 
 
 def _follow(box: Sandbox, events: Bus) -> None:
-    """Publishes every event until the sandbox's output ends. An engine that was killed leaves a torn line.
+    """Publishes every event until the sandbox's output ends. Skips the torn line that a killed engine may leave.
 
     A thread reads the pipe: a subscriber may wait for its terminal, and an engine with a full pipe could not revert.
     """
@@ -339,7 +339,7 @@ def _interruptible() -> Iterator[_Interrupt]:
 
 
 def new_folder(runs_dir: Path, name: str) -> Path:
-    """A new folder for a recording, or for a comparison. Raises UsageError if it cannot be made."""
+    """Makes a folder for a recording or a comparison. Raises UsageError if that fails."""
     stamp = dt.datetime.now(dt.UTC).strftime("%Y%m%d-%H%M%S")
     recording = (runs_dir / f"{stamp}-{name}-{secrets.token_hex(2)}").absolute()
     try:

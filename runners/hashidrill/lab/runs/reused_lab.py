@@ -1,11 +1,11 @@
 """One sandbox for many runs: its hosts stay, and each run starts the agents afresh on empty folders.
 
-A run in a sandbox of its own takes seconds to import the engine, to make hosts and their network. `ReusedLab.start` is
-a launcher for `hashidrill.lab.runs.launch.Engine`. A run that left anything ends its sandbox, and the next one gets a
-new one: processes, packet rules, or a fault that was not proven gone.
+With a sandbox for each run, importing the engine and making hosts and network would take seconds. `ReusedLab.start` is
+a launcher for `hashidrill.lab.runs.launch.Engine`. If a run leaves processes, packet rules, or a fault that was not
+proven gone, its sandbox ends, and the next run gets a new sandbox.
 
-Inside, the same module reads a specification a line, runs it (hashidrill.lab.runs.in_sandbox), and answers each with
-one line of another kind than its events.
+Inside the sandbox, the same module reads one specification per line and runs it (hashidrill.lab.runs.in_sandbox). After
+the run's events it writes one line, `{"done": ...}`.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ _ENDED_WITHIN_S = 10.0
 
 
 class _Run:
-    """One run in the sandbox, as `launch` sees a process: its output ends with the run."""
+    """One run in the sandbox. `launch` uses it like a process whose output ends with the run."""
 
     def __init__(self, box: Sandbox) -> None:
         self.root = box.root
@@ -82,7 +82,7 @@ class ReusedLab:
     def start(
         self, command: Sequence[str], environment: Mapping[str, str], log: Path, *, given: Mapping[str, Any]
     ) -> Iterator[Sandbox]:
-        """Runs the specification `given`; as `hashidrill.lab.sandbox.sandbox.sandbox`. Raises MachineError."""
+        """Runs the specification `given`; called like `hashidrill.lab.sandbox.sandbox.sandbox`. Raises MachineError."""
         if self._box is None:
             self._begin(command, environment)
         assert self._box is not None
@@ -122,7 +122,7 @@ class _Reused(LocalDatacenter):
     """A datacenter whose hosts stay between runs."""
 
     async def start(self) -> None:
-        """As a new datacenter's, or its agents alone. Raises DatacenterError."""
+        """Starts hosts and agents; only the agents if the hosts exist. Raises DatacenterError."""
         if self.hosts:
             await self._start_services()
         else:
@@ -161,7 +161,7 @@ class _Reused(LocalDatacenter):
 
 
 def _processes() -> frozenset[int]:
-    """All of the sandbox, which has a PID namespace of its own, but those that have ended."""
+    """The pids of this sandbox, which has its own PID namespace, without zombies."""
     found = set()
     for path in Path("/proc").iterdir():
         if path.name.isdecimal():
@@ -172,7 +172,7 @@ def _processes() -> frozenset[int]:
 
 
 def main(source: IO[bytes], root: Path) -> None:
-    """Runs each specification of `source`, until it ends or a run left something."""
+    """Runs each specification in `source`, until `source` ends or a run leaves something behind."""
     lab: _Reused | None = None
 
     def datacenter(*args: Any, **options: Any) -> _Reused:

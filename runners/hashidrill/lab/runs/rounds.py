@@ -1,10 +1,10 @@
 """Runs two sides of an experiment alternately: A B B A, until the result is certain, or rounds or time are used up.
 
 Each round runs both sides once, one after the other, on the same machine, with the same loads at the same times. The
-order alternates, so a machine that warms up, or gets busier, favours neither side. A run that is INVALID spoils its
-round, which is counted but not compared: a run with a slow generator shows nothing about its side. A round is
-repeated if other work on the machine disturbed only one of its runs. If it disturbed both alike, as on a shared CI
-machine, the round counts.
+order alternates, so a machine that warms up, or gets busier, favours neither side. An INVALID run spoils its round,
+which is counted but not compared: a run with a slow load generator, for example, shows nothing about its side. A round
+is repeated if other work on the machine disturbed only one of its runs. If that work disturbed both runs alike, as on a
+shared CI machine, the round counts.
 """
 
 import math
@@ -31,9 +31,9 @@ from hashidrill.lab.runs.launch import RUNS_DIR, new_folder, prepare, run_experi
 
 AT_MOST = 8
 SPOILT_AT_MOST = 3
-"""The series ends once more rounds than this are spoilt by their own runs, and at least as many as count."""
+"""The series ends once more rounds than this are spoilt by their own runs, and at least as many as the valid ones."""
 PLAYED_AT_MOST = 3
-"""Rounds that other work spoilt are repeated while there is time, up to this many times the requested number."""
+"""Rounds that other work spoilt are repeated, until this many times the requested number of rounds were played."""
 STARTS_S = 12.0
 """Seconds of a run besides its own phases: the datacenter's start and end, the final reads, the judging (2 cores)."""
 UNSTEADY = "steady-state"
@@ -54,7 +54,7 @@ class Side:
 
 @dataclass
 class Series:
-    """All rounds, and why the series ended: `enough`, or out of `rounds`, `budget`, valid runs, or interrupted."""
+    """All rounds, and why the series ended (`stopped`; `why` puts it into words)."""
 
     figures: Sequence[Figure]
     played: list[Round] = field(default_factory=list)
@@ -110,14 +110,14 @@ def play(
     now_s: Callable[[], float] = time.monotonic,
     into: Series | None = None,
 ) -> Series:
-    """Plays rounds until `enough`, asked after each, or until rounds or time are used up.
+    """Plays rounds until `enough`, called after each, returns True, or until rounds or time are used up.
 
-    It begins no round that would end after `budget_s`, judged by the longest so far, or by the experiment's own
-    length. If the first run of a round is INVALID, the second is not played. Ctrl-C reverts the faults in force,
-    closes that recording, and ends the series as `interrupted`; earlier recordings stay. A run that leaves a fault
-    in force ends it as `stuck`. `into` continues an earlier series.
+    It begins no round that would end after `budget_s`, judged by the longest round so far or, at first, by the
+    experiments' lengths. If the first run of a round is INVALID, the second is not played. Ctrl-C reverts the faults
+    in force, closes that recording, and ends the series as `interrupted`; earlier recordings stay. A run that leaves a
+    fault in force ends the series as `stuck`. `into` continues an earlier series.
 
-    Raises UsageError for two sides of one name; errors of `run` pass through.
+    Raises UsageError if both sides have the same name; errors of `run` pass through.
     """
     if baseline.name == candidate.name:
         raise UsageError(f"both sides are called {baseline.name}: name them differently")
@@ -166,7 +166,7 @@ class _Game:
         return "budget" if took_s + (longest_s or both_s) > self.budget_s else None
 
     def round(self, number: int, first: bool, series: Series) -> Round:
-        """One run of each side; only the first run if that one is INVALID."""
+        """Runs both sides, but not the second if the first run is INVALID."""
         sides = (self.baseline, self.candidate) if first == (number % 2 == 1) else (self.candidate, self.baseline)
         runs: list[Played] = []
         for side in sides:
@@ -189,13 +189,13 @@ def told_apart(runs: Sequence[Played]) -> list[Played]:
 
 
 def shared_figures(baseline: Side, candidate: Side) -> list[Figure]:
-    """The figures that both sides have. Raises UsageError for none."""
+    """The figures that both sides have."""
     theirs = {each.name for each in figures(candidate.resolved.experiment)}
     return [each for each in figures(baseline.resolved.experiment) if each.name in theirs]
 
 
 def expected_s(experiment: Experiment) -> float:
-    """Seconds of a run whose steady state holds at once."""
+    """Seconds of a run whose steady state holds from the start."""
     method = max((step.at + step.for_ for step in experiment.method), default=0.0)
     return float(STARTS_S + experiment.steady_state.for_ + method + experiment.recovery.for_)
 
@@ -209,7 +209,7 @@ def total_s(resolved: ResolvedExperiment) -> float:
 def played(side: str, path: Path, wanted: Sequence[Figure], before: Sequence[Played] = ()) -> Played:
     """A recorded run with its figures.
 
-    `before`: earlier runs of both sides, which show what a run takes of the machine.
+    `before`: earlier runs of both sides, which show how much of the machine a run uses.
     """
     recording = Recording(path)
     use = use_of(recording, [run.use for run in before if run.use is not None])
@@ -233,9 +233,9 @@ def play_variants(
 
     The order alternates (A B, B A, ...), so that a machine that gets slower or warmer favours no side. The
     comparison is written after each run: Ctrl-C reverts the faults in force, and then this raises KeyboardInterrupt,
-    whose `args[0]` is the folder. Raises as `run_experiment` does, and UsageError before anything starts for a
-    comparison of a missing figure. `say` receives the name of the next variant. `prepare` gets a variant's binaries,
-    all of them before the first run.
+    whose `args[0]` is the folder. Raises the errors of `run_experiment`. Raises UsageError, before anything starts, if
+    a figure to compare is missing. `say` receives the name of the next variant. `prepare` gets the binaries of each
+    variant before the first run.
     """
     events = events or Bus()
     variants = variants_of(resolved)

@@ -47,7 +47,7 @@ def main() -> None:
     try:
         with sandbox(command, environment, state.with_suffix(".log"), given=request) as box:
             anyio.run(_keep, request, state, box)
-    except* HashidrillError as errors:  # a group when it comes from a task next to the signal watcher
+    except* HashidrillError as errors:  # an error of a task that runs while signals are watched comes in a group
         _say({"error": str(first_cause(errors))})
     finally:
         state.unlink(missing_ok=True)
@@ -88,11 +88,11 @@ async def _keep(request: dict[str, Any], state: Path, box: Sandbox) -> None:
 
 
 async def _expose(service: str, path: str, port: int, root: Path, group: anyio.abc.TaskGroup) -> dict[str, str]:
-    """The page of a service; port 0 takes any free one. Raises HashidrillError when the port is taken."""
+    """Serves a service's page on loopback; port 0 is any free port. Raises HashidrillError if it is in use."""
     try:
         listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=port)
     except OSError as error:
-        raise HashidrillError(f"port {port} of this machine cannot be had ({error.strerror}); try --expose 0") from None
+        raise HashidrillError(f"cannot use port {port} of this machine ({error.strerror}); try --expose 0") from None
     real_port = listener.extra(anyio.abc.SocketAttribute.local_port)  # noqa: S610 - anyio's extra
 
     async def through(outer: anyio.abc.ByteStream) -> None:
@@ -142,7 +142,7 @@ async def _inside(request: dict[str, Any], root: Path) -> None:
 
 
 async def _no_ui(page: str) -> bool:
-    """Whether the agent itself says there that its binary was built without a UI, as Nomad and Vault do."""
+    """Whether the page says that the agent's binary was built without a UI, as pages of Nomad and Vault can."""
     with contextlib.suppress(httpx2.HTTPError):
         async with httpx2.AsyncClient(trust_env=False, follow_redirects=True) as client:
             return _NO_UI in (await client.get(page)).text

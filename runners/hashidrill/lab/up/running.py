@@ -1,7 +1,7 @@
 """A datacenter that keeps running: `hashidrill lab up`, `status`, `shell`, `down`.
 
-`up` starts a keeper, a process of its own that holds one sandbox. One small file for each name, in the user's state
-directory, has what is needed to find it again. The sandbox ends with the keeper.
+`up` starts a keeper, a separate process that holds one sandbox. For each datacenter, a small file in the user's state
+directory says how to find its keeper again. The sandbox ends with the keeper.
 """
 
 import contextlib
@@ -40,9 +40,9 @@ _SAID_EVERY_S = 1.0
 class RunningDatacenter:
     """A datacenter that is up.
 
-    `consul` and `version` are Consul's binary and version, "" without one. `url` is the page of its first service on
-    the machine's own loopback, "" when not exposed; `urls` has those of all. `environments` is what a shell on each
-    host gets.
+    `consul` and `version` are Consul's binary and version, "" without Consul. `urls` holds the page of each exposed
+    service on this machine's loopback, and `url` the first of them, or "". `environments` holds the variables of a
+    shell on each host.
     """
 
     name: str
@@ -60,7 +60,7 @@ class RunningDatacenter:
     """Services among `urls` whose binary has no UI: only their API is served there."""
     environments: dict[str, dict[str, str]] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
-    """Paths of files that its services wrote for people, by name: `kubeconfig`."""
+    """Paths of files that its services wrote for people, by name, such as `kubeconfig`."""
 
     def shown(self) -> dict[str, Any]:
         """The data for JSON, without the environments, which hold tokens."""
@@ -78,11 +78,11 @@ def state_dir() -> Path:
 
 
 DEFAULT = "default"
-"""The name of a datacenter without a given name."""
+"""The name of a datacenter that was given no name."""
 
 
 def all_running() -> list[RunningDatacenter]:
-    """The running datacenters, by name. Removes the files of those that ended."""
+    """The running datacenters, by name. Removes the state files of ended datacenters."""
     found = []
     for file in sorted(state_dir().glob("*.json")):
         with contextlib.suppress(ValueError, TypeError, FileNotFoundError):
@@ -95,8 +95,8 @@ def all_running() -> list[RunningDatacenter]:
 
 
 def get(name: str | None) -> RunningDatacenter:
-    """The datacenter of that name; without a name `default`, or the only one. Raises UsageError with the running
-    ones.
+    """The datacenter of that name; without a name, the only one that runs, or else `default`. Raises UsageError that
+    names the running datacenters.
     """
     names = {one.name: one for one in all_running()}
     if name is None:
@@ -108,9 +108,9 @@ def get(name: str | None) -> RunningDatacenter:
 
 
 def up(name: str, spec: DatacenterSpec, *, expose: Mapping[str, int], say: Any) -> RunningDatacenter:
-    """Starts one and waits until it is ready.
+    """Starts a datacenter and waits until it is ready.
 
-    `expose`: by service, the port of this machine's loopback for its UI, 0 for any. Raises UsageError, DatacenterError.
+    `expose`: for each service, the loopback port for its UI; 0 is any free port. Raises UsageError, DatacenterError.
     """
     if any(one.name == name for one in all_running()):
         raise UsageError(
@@ -169,7 +169,7 @@ def up(name: str, spec: DatacenterSpec, *, expose: Mapping[str, int], say: Any) 
         if "error" in answer:
             keeper.wait()
             raise DatacenterError(f"the datacenter did not start: {answer['error']}")
-    keeper.returncode = 0  # it outlives this process, which does not wait for it
+    keeper.returncode = 0  # the keeper outlives this process, which does not wait for it
     return RunningDatacenter(**answer)
 
 
@@ -179,7 +179,7 @@ def _require_free(port: int) -> None:
     try:
         socket.create_server(("127.0.0.1", port)).close()
     except (OSError, OverflowError) as error:
-        raise UsageError(f"--expose {port}: that port cannot be had ({error}); --expose 0 takes a free one") from None
+        raise UsageError(f"--expose {port}: cannot use that port ({error}); --expose 0 takes a free one") from None
 
 
 def remember(one: RunningDatacenter, path: Path) -> None:
@@ -203,7 +203,7 @@ def down(one: RunningDatacenter) -> None:
 
 
 def shell_command(one: RunningDatacenter, host: str, command: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """(command line, environment) that lands in the host's namespace. Raises UsageError for an unknown host."""
+    """The command line, and the environment, that run `command` (or a shell) on the host. Raises UsageError."""
     hosts = {row["name"]: row for row in one.hosts}
     if host not in hosts:
         raise UsageError(f"there is no host {host!r} in {one.name}: {registry.near(host, hosts)}")
@@ -223,4 +223,4 @@ def shell_command(one: RunningDatacenter, host: str, command: Sequence[str]) -> 
 
 def _last_line(log: Path) -> str:
     lines = log.read_text(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "its log is empty"

@@ -449,7 +449,7 @@ class TestOurOwnJournal:
         path.write_bytes(b"".join(lines))
         done = dead.heal()
         assert len(done.reverted) == 1
-        assert "of which it says nothing may be in force" in done.left[0]
+        assert "faults that it no longer names may be in force" in done.left[0]
 
     def test_a_copy_is_not_the_run_and_an_old_journal_is_none(self, dead, tmp_path):
         copy = tmp_path / "copy"
