@@ -26,9 +26,9 @@ SAME, ANOTHER, NOBODY = "same", "another", "nobody"
 _CHOICES = {"leader": (SAME, ANOTHER, NOBODY), "verdict": ("PASS", "FAIL")}
 _NONE = "none"
 FACTOR = 2.0
-"""A number that is off by more than this is a surprise, unless the difference is small:"""
+"""A prediction that is off by more than this factor is a surprise, unless the difference is at most SLACK."""
 SLACK = {"stop": 1.0, "latency": 0.1, "errors": 0.02}
-"""Seconds, and for errors a share."""
+"""In seconds; for errors, a share."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def how_to_answer(question: Question, alerts: Sequence[str]) -> str:
     if question.measure in UNITS:
         return UNITS[question.measure].how()
     if question.measure == "alerts":
-        return f"{', '.join(alerts) or 'there is no alert that can fire'}; several with commas; or none"
+        return f"{', '.join(alerts) or 'there is no alert that can fire'}; separate several with commas; or none"
     return ", ".join(_CHOICES[question.measure])
 
 
@@ -71,14 +71,14 @@ def read_answer(question: Question, written: str, alerts: Sequence[str]) -> Valu
     """Reads an answer. Raises ValueError with an example of a valid one."""
     text = " ".join(written.split())
     if question.measure in UNITS:
-        return 0.0 if text == "0" else float(UNITS[question.measure](text))  # nothing has the same size in any unit
+        return 0.0 if text == "0" else float(UNITS[question.measure](text))  # zero is the same in every unit
     if question.measure == "alerts":
         names = [part.strip().lower() for part in text.split(",") if part.strip()]
         if names == [_NONE]:
             return []
         for name in names:
             if name not in alerts:
-                raise ValueError(f"{shown(name)} is none of the alerts: {near(name, [*alerts, _NONE])}")
+                raise ValueError(f"{shown(name)} is not one of the alerts: {near(name, [*alerts, _NONE])}")
         return sorted(set(names))
     known = _CHOICES[question.measure]
     found = [each for each in known if each.lower().startswith(text.lower())] if text else []
@@ -121,18 +121,18 @@ def _near(question: Question, answer: float, measured: float) -> bool:
 
 
 _LOOK_EVERY_S = 0.5
-"""How often a condition is looked at, as guardrails are."""
+"""How often a condition is checked; guardrails are checked at the same interval."""
 
 
 def answers_of(
     recording: Recording, verdict: RunVerdict, questions: Mapping[str, Question], alerts: Mapping[str, Condition]
 ) -> dict[str, Measured]:
-    """The recording's answer to each question. An INVALID run only answers the one about its verdict."""
+    """The recording's answer to each question. An INVALID run answers only the question about its verdict."""
     return {name: _answer(recording, verdict, question, alerts) for name, question in questions.items()}
 
 
 def passed_limits(recording: Recording, limits: Sequence[Limit]) -> list[str]:
-    """Each limit that the run exceeded, in a sentence. A limit without a measurement counts as kept."""
+    """One sentence for each limit that the run exceeded. A limit without a measurement counts as kept."""
     found = []
     for limit in limits:
         if limit.load not in recording.experiment.traffic:
@@ -167,15 +167,15 @@ def _measured(recording: Recording, question: Question, alerts: Mapping[str, Con
 
 
 def leader_afterwards(recording: Recording, signal: str = "raft.leader") -> Measured:
-    """The leader at the end of the recovery: the one from the begin of the method, another, or none.
+    """The leader at the end of the recovery: the same as at the start of the method, another, or none.
 
-    Raises HypothesisInvalidError if no server led before, or the leader was not sampled.
+    Raises HypothesisInvalidError if no server led at that start, or if the leader was not sampled.
     """
     start_ns, _ = measure.method(recording)
     seen = measure.reigns(recording, start_ns, measure.loads_end_ns(recording), signal)
     before, after = seen[0].host, seen[-1].host
     if not before:
-        raise HypothesisInvalidError("nobody led when the method began")
+        raise HypothesisInvalidError("no server led when the method began")
     if not after:
         return Measured(NOBODY, f"{NOBODY}: {before} led before")
     if after == before:
@@ -185,10 +185,10 @@ def leader_afterwards(recording: Recording, signal: str = "raft.leader") -> Meas
 
 
 def longest_stop(recording: Recording, load: str) -> Measured:
-    """The longest time in seconds without an acknowledged operation, from the begin of the method to the end of the
+    """The longest time in seconds without an acknowledged operation, from the start of the method to the end of the
     recovery.
 
-    Operations are counted when their acknowledgement came.
+    An operation counts at the time of its acknowledgement.
     """
     start_ns, _ = measure.method(recording)
     end_ns = measure.loads_end_ns(recording)
@@ -221,7 +221,7 @@ def errors_under_fault(recording: Recording, load: str) -> Measured:
 
 
 def alerts_that_fire(recording: Recording, alerts: Mapping[str, Condition]) -> Measured:
-    """The conditions that held at any moment from the begin of the method to the end of the recovery."""
+    """The conditions that held at any moment from the start of the method to the end of the recovery."""
     start_ns, _ = measure.method(recording)
     end_ns = measure.loads_end_ns(recording)
     moments = {name: _fires(recording, alert, start_ns, end_ns) for name, alert in alerts.items()}
@@ -231,9 +231,9 @@ def alerts_that_fire(recording: Recording, alerts: Mapping[str, Condition]) -> M
 
 
 def _fires(recording: Recording, alert: Condition, start_ns: int, end_ns: int) -> int | None:
-    """The first time at which the condition held, by the successful looks.
+    """The first time at which a successful look shows that the condition held.
 
-    Raises HypothesisInvalidError when its signal was not recorded, or no look succeeded for its whole window.
+    Raises HypothesisInvalidError if its signal was not recorded, or if no look succeeded during a whole window.
     """
     window_s = alert.window_s or Condition.DEFAULT_WINDOW_S
     of_load = alert.source in recording.experiment.traffic and alert.what in LOAD_STATISTICS

@@ -36,7 +36,7 @@ class Step:
 
 
 def steps(plan: Plan, done: Done) -> Iterator[Step]:
-    """The steps in order. The next one is returned only after the steps that it depends on."""
+    """Yields the steps in order. The results of earlier steps must be in `done` before the next step is requested."""
     for number in range(len(plan.day.before)):
         yield Step(f"check:{number}", "check", number=number)
     if no_go(plan, done):
@@ -101,7 +101,7 @@ def _messages(plan: Plan, when: str) -> Iterator[Step]:
 
 
 def no_go(plan: Plan, done: Done) -> bool:
-    """Whether a check said no. Every check has been done."""
+    """Whether a check failed. Every check must be in `done`."""
     return any(not done[f"check:{number}"]["ok"] for number in range(len(plan.day.before)))
 
 
@@ -136,7 +136,7 @@ def abort_reason(plan: Plan, done: Done) -> str:
 
 
 def decide_abort(plan: Plan, done: Done, step: Step, result: Result, worked_s: float) -> str:
-    """Whether this result of a run ends the day, and why. `worked_s` is how long the day went on so far."""
+    """Why this result of a run ends the day; "" if it does not. `worked_s` is the day's working time so far."""
     abort = plan.day.abort
     if result["outcome"] == "revert":
         return f"{step.run}: a fault could not be reverted; clean up with `hashidrill heal` first"
@@ -147,7 +147,7 @@ def decide_abort(plan: Plan, done: Done, step: Step, result: Result, worked_s: f
     last += [result["verdict"]] if final else []
     for limit, verdict, word in ((abort.failed, Verdict.FAIL, "FAIL"), (abort.invalid, Verdict.INVALID, "INVALID")):
         if limit is not None and last.count(verdict) >= limit:
-            return f"{last.count(verdict)} of the runs {word}, and the day ends after {limit}"
+            return f"{last.count(verdict)} of the runs ended as {word}; the day ends after {limit}"
     return _gone_on(plan) if too_long(plan, worked_s) else ""
 
 
@@ -158,7 +158,7 @@ def too_long(plan: Plan, worked_s: float) -> bool:
 
 
 def _gone_on(plan: Plan) -> str:
-    return f"the day has gone on for longer than {plan.day.abort.longer_than}"
+    return f"the day has lasted longer than {plan.day.abort.longer_than}"
 
 
 def _is_late(done: Done, run: PlannedRun) -> bool:
@@ -166,12 +166,12 @@ def _is_late(done: Done, run: PlannedRun) -> bool:
 
 
 RUNS = "runs"
-"""The folder in a day's folder that has its recordings."""
+"""The folder of the recordings, in the day's folder."""
 Looked = tuple[bool, str]
 """The result of a check, and the evidence."""
 Look = Callable[[GoCheck], Looked]
 Play = Callable[[PlannedRun, Path], Result]
-"""Plays a run, with its recording below the folder. An interrupted one raises KeyboardInterrupt with the recording."""
+"""Plays a run and records it below the folder. Raises KeyboardInterrupt with the recording if it is interrupted."""
 Again = Callable[[PlannedRun, Path], Result | None]
 """Judges a finished run of an interrupted day; None for a run that must be repeated."""
 
@@ -192,7 +192,7 @@ class Lead(Protocol):
         """A person's prediction; None without one."""
 
     def goes(self, run: PlannedRun) -> str:
-        """go, skip or stop."""
+        """The lead's decision: go, skip or stop."""
 
     def goes_on(self, run: PlannedRun) -> bool:
         """Whether to begin a run now if its go was given before the day was interrupted."""
@@ -204,10 +204,10 @@ class Lead(Protocol):
         """Shows the result next to the `predictions`, and returns the scribe's notes."""
 
     def pauses(self, run: PlannedRun) -> None:
-        """Waits as long as the plan says, or less."""
+        """Waits for the planned pause; the lead may end it early."""
 
     def action(self, number: int) -> Result:
-        """An action item; an empty `what` for no more.
+        """Asks for an action item; an empty `what` ends the list.
 
         `owner` is a key of people, free text, or empty for none; `due` is an ISO date.
         """
@@ -223,10 +223,10 @@ class Unattended:
         self._say(f"{'go' if found[0] else 'NO-GO'}: {check.title}: {found[1]}")
 
     def confirms(self, check: GoCheck) -> Looked:
-        return check.unattended, "nobody was asked: unattended"
+        return check.unattended, "not asked: the day is unattended"
 
     def is_told(self, message: Message) -> bool:
-        self._say(f"message to {message.to}, which no person is here to send: {message.say}")
+        self._say(f"message to {message.to}, not sent because the day is unattended: {message.say}")
         return False
 
     def predicts(self, run: PlannedRun, key: str, person: Person, name: str, question: Question) -> Value | None:
@@ -269,8 +269,8 @@ def conduct(
 ) -> None:
     """Plays from the journal's position to the end of the day. Raises what `play` raises; the day can be resumed then.
 
-    Raises KeyboardInterrupt if `stopped` reports a stop after a step; the step is done. If the first step is a run, its
-    go was given before an interruption: the lead is asked again before anything breaks.
+    Raises KeyboardInterrupt if `stopped` is true after a step; that step stays done. If the first step is a run, the
+    lead said go before an interruption, and must confirm it before anything breaks.
     """
     folder = journal.path.parent
     if interrupted := journal.dangling:
@@ -292,13 +292,13 @@ def conduct(
                 left = _relative(stop.args[0], folder) if stop.args else left_recording(journal, folder)
                 journal.interrupt(step.id, left)
             raise
-        if step.id not in journal.done:  # a page may have kept a person's answer already
+        if step.id not in journal.done:  # a page may already have written a person's answer
             journal.finish(step.id, result)
         if stopped():
             raise KeyboardInterrupt
 
 
-def _do(  # noqa: PLR0911 - one return a kind
+def _do(  # noqa: PLR0911 - one return per kind
     plan: Plan, journal: DayJournal, lead: Lead, step: Step, *, play: Play, look: Look, known: Result | None
 ) -> Result:
     day = plan.day
@@ -366,13 +366,13 @@ def _go(plan: Plan, journal: DayJournal, lead: Lead, run: PlannedRun) -> str:
 
 
 def _relative(recording: object, folder: Path) -> str:
-    """A recording as the journal names it: relative to the day's folder, so that the day can be moved."""
+    """A recording's path for the journal: relative to the day's folder, so that the folder can be moved."""
     path = Path(str(recording))
     return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
 
 
 def left_recording(journal: DayJournal, folder: Path) -> str:
-    """The recording of a run whose runner died, which the journal does not name. "" if there is none.
+    """The recording of a run that died before the journal named the recording. "" if there is none.
 
     For a comparison, returns the folder that holds its recordings.
     """

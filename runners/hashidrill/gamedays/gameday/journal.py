@@ -1,10 +1,10 @@
-"""The journal of a game day: one JSON object a line, on disk before and after each step. A day whose process died
+"""The journal of a game day: one JSON object per line, on disk before and after each step. A day whose process died
 resumes from its journal.
 
-    day          what is played: the file, its experiments, the folder of relative paths
+    day          what is played: the file, its experiments, the folder that relative paths start from
     session      the day begins, or is resumed
     begin        a step begins
-    done         it ended, with its result; the step is never done again
+    done         a step ended, with its result; it is never done again
     interrupted  a run that ended without a result, and its recording
 
 Only `done` lines count: a step that began but did not finish is repeated.
@@ -40,7 +40,7 @@ def utc_now() -> dt.datetime:
 
 
 class DayJournal:
-    """An open journal. Use `create` or `resume`; no other process may write it meanwhile. Any thread may."""
+    """An open journal, from `create` or `resume`. Any thread may write it; no other process may do so meanwhile."""
 
     def __init__(self, path: Path, descriptor: int, now: Now) -> None:
         self.path = path
@@ -49,7 +49,7 @@ class DayJournal:
         self.done: dict[str, Result] = {}
         """Result of each step that ended, in the order in which they ended."""
         self.at: dict[str, str] = {}
-        """When each of them ended, ISO 8601."""
+        """When each step ended, ISO 8601."""
         self.begins: Counter[str] = Counter()
         """The number of times that each step began."""
         self.interrupted: list[Mapping[str, Any]] = []
@@ -76,7 +76,7 @@ class DayJournal:
 
     @classmethod
     def resume(cls, folder: Path, *, now: Now = utc_now) -> DayJournal:
-        """Reads the journal; cuts off a torn last line. Raises UsageError for other folders, or a day in progress."""
+        """Reads the journal; cuts off a torn last line. Raises UsageError without a journal, or for a running day."""
         return cls._open(folder, os.O_RDWR | os.O_APPEND, now)
 
     @classmethod
@@ -130,12 +130,12 @@ class DayJournal:
         self._write("interrupted", {"step": step, "recording": recording})
 
     def worked_s(self) -> float:
-        """Seconds that the day has gone on for up to now, without interruptions."""
+        """The working time of the day so far in seconds, without interruptions."""
         before = sum((end - start).total_seconds() for start, end in self._spans[:-1])
         return before + ((self._now() - self._spans[-1][0]).total_seconds() if self._spans else 0.0)
 
     def close(self) -> None:
-        """Others may write it now."""
+        """Closes the file: another process may write it now."""
         os.close(self._descriptor)
 
     def __enter__(self) -> Self:
@@ -174,8 +174,8 @@ class DayJournal:
             ) from None
 
     def _understand(self, event: str, said: Mapping[str, Any]) -> None:
-        """Raises ValueError, TypeError or KeyError for a text that hashidrill did not write, UsageError for one of
-        another version.
+        """Raises ValueError, TypeError or KeyError for a line that hashidrill did not write, and UsageError for a line
+        of another version.
         """
         if (event == "day") is bool(self.head):
             raise ValueError(event)
@@ -201,7 +201,7 @@ class DayJournal:
 
     @property
     def dangling(self) -> str:
-        """The run that was begun and neither ended nor was noted as interrupted; "" without one."""
+        """The run that began but has neither ended nor been noted as interrupted; "" without one."""
         noted = Counter(entry["step"] for entry in self.interrupted)
         open_ = [step for step, times in self.begins.items() if step not in self.done and times > noted[step]]
         return next((step for step in open_ if step.startswith("run:")), "")
@@ -218,13 +218,13 @@ DAY_FILE = "day.yaml"
 
 
 def find_day(name: str | None, days: Path, *, open_only: bool = False) -> Path:
-    """A day's folder. Raises UsageError."""
+    """The folder of a day. Raises UsageError if there is no such day."""
     there = sorted(path.parent for path in days.glob(f"*/{DAY_JOURNAL}"))
     if name is None or name == "last":
         for path in reversed(there):
             if not open_only or "end" not in DayJournal.read(path).done:
                 return path.absolute()
-        what = "no day that is not over" if open_only else "no days yet"
+        what = "no unfinished day" if open_only else "no days yet"
         raise UsageError(f"{days}: {what}; begin one with `hashidrill gameday run FILE`")
     for path in (Path(name), days / name):
         if (path / DAY_JOURNAL).is_file():
@@ -233,7 +233,7 @@ def find_day(name: str | None, days: Path, *, open_only: bool = False) -> Path:
 
 
 def recordings_of(left: Path) -> list[Path]:
-    """The recordings that a run left: itself, or those of a comparison."""
+    """The recordings in `left`: a run's own recording, or all recordings of a comparison."""
     if (left / JOURNAL_NAME).is_file():
         return [left]
     around = left.parent if (left / COMPARISON_NAME).is_file() else left
@@ -248,7 +248,7 @@ def plan_of_day(folder: Path, journal: DayJournal, *, over: Resolve = resolve) -
 def changed(plan: Plan, journal: DayJournal) -> list[str]:
     """The files that changed since the day began: the day's own file, and experiments by their names.
 
-    Days from before there was a checksum are not checked.
+    A day's file is not checked if the day's journal has no checksum, as in earlier versions.
     """
     own = [DAY_FILE] if journal.head.get("sha256", plan.sha256) != plan.sha256 else []
     return own + [name for name, source in plan.sources.items() if journal.head["sources"].get(name) != source]

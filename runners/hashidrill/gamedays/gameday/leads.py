@@ -1,4 +1,4 @@
-"""The lead of a game day: a person at a terminal, and on a page of the war room too."""
+"""The lead of a game day: a person at a terminal, who can also use a page of the war room."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ Ask = Callable[[str], str]
 Answer = TypeVar("Answer")
 _LONGEST, _LONGEST_NAME = 4000, 120
 TROUBLE = "yellow"
-"""The style of errors in an answer."""
+"""The style of messages about an invalid answer."""
 
 
 class Terminal:
-    """`say(line, style)` shows a line, `ask(prompt)` reads one; it raises KeyboardInterrupt at the end of input."""
+    """`say(line, style)` shows a line. `ask(prompt)` reads a line, and raises KeyboardInterrupt at the end of input."""
 
     def __init__(
         self, plan: Plan, say: Say, ask: Ask, *, resume: str, today: Callable[[], dt.date], resumed: bool = False
@@ -51,7 +51,7 @@ class Terminal:
         self._say(day.metadata.title, "bold")
         if self._resumed:
             self._say(
-                "The day continues where it stopped. Nothing that was answered is asked again. Ctrl-C stops it again:"
+                "The day continues where it stopped. No answered question is asked again. Ctrl-C stops the day again:"
             )
             self._say("everything is stored, and the same command resumes the day.")
             return
@@ -100,7 +100,7 @@ class Terminal:
         return answer
 
     def collects(self, run: PlannedRun, waiting: Callable[[], Sequence[str]]) -> str:
-        """While people answer on their pages: "" shows the answers; the key of one who is `waiting` types theirs."""
+        """Asks while people answer on pages: "" shows the answers; a person's key enters that person's answers."""
         self._enter(run.name)
         if self._collected != run.name:
             self._collected = run.name
@@ -114,7 +114,7 @@ class Terminal:
             wanted = text.strip().casefold()
             names = {name.casefold(): key for key in waiting() for name in (self._plan.day.shown(key), key)}
             if wanted and wanted not in names:
-                raise ValueError(f"press Enter, or answer one of {', '.join(waiting())}: they have not answered")
+                raise ValueError(f"press Enter, or type a name that has not answered: {', '.join(waiting())}")
             return names.get(wanted, "")
 
         return self._until(
@@ -169,12 +169,12 @@ class Terminal:
         return self._ask("  Notes of the scribe, on one line (Enter alone: none): ").strip()[:_LONGEST]
 
     def pauses(self, run: PlannedRun) -> None:
-        self._ask(f"  Pause, planned: {run.spec.pause}. Enter goes on: ")
+        self._ask(f"  Planned pause: {run.spec.pause}. Enter continues: ")
 
     def action(self, number: int) -> Result:
         self._enter("close")
         if number == 1:
-            self._say("  Action items: what has to be done, by whom, until when? Enter alone: no more.")
+            self._say("  Action items: what has to be done, by whom, by when? Enter alone ends the list.")
         what = self._ask(f"  {number}. What: ").strip()[:500]
         if not what:
             return {"what": "", "owner": "", "due": ""}
@@ -188,7 +188,7 @@ class Terminal:
             return
         self._section = section
         names = ["before", *(run.name for run in self._plan.runs), "close"]
-        titles = {"before": "go or no-go", "close": "what follows from it"}
+        titles = {"before": "go or no-go", "close": "action items"}
         title = titles.get(section) or self._plan.run(section).title
         self._say("")
         self._say(f"Step {names.index(section) + 1} of {len(names)}: {title}", "bold")
@@ -219,9 +219,9 @@ class Terminal:
                 return (self._today() + dt.timedelta(days=int(days[1]))).isoformat()
             due = dt.date.fromisoformat(wanted)
         except ValueError:
-            raise ValueError(f"{shown(wanted)} is no date: write it like 2026-12-31, or 14d") from None
+            raise ValueError(f"{shown(wanted)} is not a date: write it like 2026-12-31, or 14d") from None
         if due < self._today():
-            raise ValueError(f"{due} is over: today is {self._today()}")
+            raise ValueError(f"{due} is in the past: today is {self._today()}")
         return due.isoformat()
 
 
@@ -256,10 +256,10 @@ class Expected:
 
 
 class OnPage:
-    """A `Lead` that shows another lead's questions and answers in the room. `expected` has the open question for the
-    reader of the line.
+    """A `Lead` that shows another lead's questions and answers in the room. `expected` is the question that the next
+    line answers.
 
-    `keep` writes the result of a step to the journal. With it, people predict on their own pages, and the lead's
+    `keep` writes the result of a step to the journal. With `keep`, people predict on their own pages, and the lead's
     terminal shows who has answered.
     """
 
@@ -269,11 +269,11 @@ class OnPage:
         self._plan, self._room, self._lead, self._keep = plan, room, lead, keep
         self._done: Mapping[str, Result] = {}
         self.heard: Callable[[str], None] = lambda _: None
-        """Called with a line about a person, in any thread."""
+        """Called, in any thread, with a line about a person who answered or left."""
         self._numbers = {run.name: number for number, run in enumerate(plan.runs, 1)}
         self.expected = Expected()
         self.trouble = ""
-        """Why the last answer was none."""
+        """Why the last answer was invalid."""
 
     def opens(self, done: Mapping[str, Result]) -> None:
         """Shows the day so far: its plan, and predictions from before an interruption."""
@@ -295,7 +295,7 @@ class OnPage:
         return {name: self._done[prediction_id(run, key, name)]["answer"] for name in run.questions}
 
     def number(self, run: PlannedRun) -> int:
-        """From 1."""
+        """The run's number in the day, from 1."""
         return self._numbers[run.name]
 
     def shows(self, run: PlannedRun, title: str) -> Subscriber:
@@ -304,7 +304,7 @@ class OnPage:
         return self._room.tell
 
     def ran(self, run: PlannedRun, result: Result) -> None:
-        """Shows the measured answers of a finished run, which takes no predictions any more."""
+        """Shows the measured answers of a finished run, and closes its predictions."""
         self._closes()
         measured = {key: str(each["text"]) for key, each in result["measured"].items()}
         self._room.happened(self.number(run), measured)
@@ -426,7 +426,7 @@ class OnPage:
     def _has_left(self, key: str) -> None:
         ballot = self._room.ballot
         if ballot is not None and ballot.state == "open" and key in ballot.waiting:
-            text = f"{ballot.people[key]} has closed the page and not answered; their address still works"
+            text = f"{ballot.people[key]} closed the page without answering; the page's address still works"
             self._room.note("", text)
             self.heard(f"  {text}")
 
@@ -467,9 +467,9 @@ class OnPage:
         self._lead.begins(run, attempt)
 
     def notes(self, run: PlannedRun, result: Result) -> str:
-        """The notes from the page since the last ones, followed by the lead's own."""
+        """The notes written on the page since the last call, followed by the lead's own."""
         asked = "".join(f"Discuss: {each}\n" for each in run.spec.discuss)
-        hint = "What was written in the log of this page is part of the notes already."
+        hint = "The log of this page is already part of the notes."
         for_all = f"Notes on experiment {self.number(run)}"
         self._expect(f"{asked}Notes of the scribe on {run.title_after}?", for_all, hint=hint)
         said = self._lead.notes(run, result)

@@ -41,23 +41,23 @@ OF_A_LOAD: tuple[Measure, ...] = ("stop", "latency", "errors")
 """Measures of one load, which the question names."""
 UNITS: dict[str, type[Quantity]] = {"stop": Duration, "latency": Duration, "errors": Percent}
 MACHINE: dict[str, type[Quantity] | None] = {"memory_available": Size, "disk_free": Size, "cpus": None, "load": None}
-"""What a condition before the day may compare, as `machine.NAME`, and its unit. `load`: over a minute, for each CPU."""
+"""The figures of a condition before the day, as `machine.NAME`, and their units. `load`: over a minute, per CPU."""
 
 
 class Metadata(Strict):
     """The day's title."""
 
-    name: Name = Field(description="Name of the day: it names its folder")
+    name: Name = Field(description="Name of the day and of its folder")
     title: Text = Field(description="One line for reports")
     why: str = Field(default="", max_length=4000, description="What this day is for")
 
 
 class Person(Strict):
-    """A participant. The key names them; two people of one name have two keys."""
+    """A participant. The key identifies the person; two people with the same name have different keys."""
 
-    role: Role = Field(description="What they do: the lead decides, the scribe writes down")
+    role: Role = Field(description="Their role: the lead decides, the scribe takes notes")
     name: Annotated[str, StringConstraints(max_length=120, strip_whitespace=True)] = Field(
-        default="", description="Their name, as reports show it; the key where there is none"
+        default="", description="Their name in reports; default: the key"
     )
     predicts: bool = Field(default=True, description="Whether they are asked the questions before each run")
 
@@ -67,14 +67,14 @@ class GoCheck(Strict):
 
     check: Literal["machine", "doctor"] | None = Field(
         default=None,
-        description="machine: every experiment fits, and its binaries are here; doctor: this machine can run locally",
+        description="machine: every experiment fits, its binaries are here; doctor: this machine can run experiments",
     )
     condition: Condition | None = Field(
         default=None, description="A condition on this machine, like machine.memory_available > 2GB"
     )
-    confirm: Text | None = Field(default=None, description="What the lead says yes to")
+    confirm: Text | None = Field(default=None, description="The statement that the lead confirms")
     unattended: bool = Field(
-        default=False, description="With confirm: a day that runs with --yes begins without this confirmation"
+        default=False, description="For `confirm`: with --yes, the day begins without this confirmation"
     )
 
     @model_validator(mode="after")
@@ -107,7 +107,7 @@ def _check_machine_condition(condition: Condition) -> None:
     names = ", ".join(f"machine.{name}" for name in MACHINE)
     if condition.source != "machine" or condition.what not in MACHINE:
         raise ValueError(
-            f"{condition}: there is no {condition.source}.{condition.what} before a day; there are {names}"
+            f"{condition}: {condition.source}.{condition.what} cannot be checked before a day; use one of {names}"
         )
     if condition.window_s is not None:
         raise ValueError(f"{condition}: this condition is checked once; leave out `for`")
@@ -116,22 +116,22 @@ def _check_machine_condition(condition: Condition) -> None:
 
 
 class Question(Strict):
-    """What each person is asked before a run. The answer comes from the recording, so that both can be compared."""
+    """A question that people answer before a run. Their answers are compared with the answer from the recording."""
 
     measure: Measure = Field(
         description="leader: who leads afterwards; stop: the longest time without an acknowledged operation; latency:"
         " p50 under fault; errors: share of failed operations under fault; alerts: which of `alerts` fire; verdict"
     )
     ask: Text = Field(description="The question, as people read it")
-    load: Name | None = Field(default=None, description="The load that is meant, for stop, latency and errors")
-    signal: str = Field(default="raft.leader", max_length=60, description="For leader: the signal that names who leads")
+    load: Name | None = Field(default=None, description="The load, for stop, latency and errors")
+    signal: str = Field(default="raft.leader", max_length=60, description="For leader: the signal that holds it")
 
     @model_validator(mode="after")
     def _has_its_load(self) -> Question:
         if self.measure in OF_A_LOAD and self.load is None:
-            raise ValueError(f"{self.measure} is measured of a load: add `load: kv-writes`")
+            raise ValueError(f"{self.measure} is measured for one load: add `load: kv-writes`")
         if self.measure not in OF_A_LOAD and self.load is not None:
-            raise ValueError(f"{self.measure} is not measured of a load: leave out `load`")
+            raise ValueError(f"{self.measure} is not measured for one load: leave out `load`")
         return self
 
 
@@ -139,25 +139,25 @@ class RunSpec(Strict):
     """One experiment of the day."""
 
     experiment: Text = Field(description="Its name in the library, or its path relative to this file")
-    variant: Name | None = Field(default=None, description="Which variant of it, if it has variants")
+    variant: Name | None = Field(default=None, description="The variant to run, if the experiment has variants")
     compare: bool = Field(
-        default=False, description="Run every variant of it, and judge the comparison of the variants (its `compare`)"
+        default=False, description="Run every variant, and judge how the variants compare (the experiment's `compare`)"
     )
-    name: Name | None = Field(default=None, description="What this day calls it; default: the experiment's own name")
+    name: Name | None = Field(default=None, description="Its name in this day; default: the experiment's own name")
     title: Title = Field(
-        default="", description="What people call it before it has run: without its fault; default: experiment 1"
+        default="", description="The title that people see before it has run, without its fault; default: experiment 1"
     )
     title_after: Title = Field(
-        default="", description="What it was, shown once it has run; default: the experiment's own title"
+        default="", description="The title that people see once it has run; default: the experiment's own title"
     )
     watch: str = Field(
         default="", max_length=2000, description="What to watch, shown before the run: do not reveal the outcome"
     )
     discuss: list[Text] = Field(default=[], max_length=MOST_ENTRIES, description="Questions to talk about afterwards")
     predict: list[Name] | None = Field(
-        default=None, max_length=MOST_ENTRIES, description="Which questions are asked; default: every one that fits"
+        default=None, max_length=MOST_ENTRIES, description="The questions to ask; default: every question that fits"
     )
-    pause: Duration = Field(default=Duration("0s"), description="How long to wait before the next one")
+    pause: Duration = Field(default=Duration("0s"), description="How long to wait before the next experiment")
 
 
 class Message(Strict):
@@ -167,15 +167,15 @@ class Message(Strict):
         description="start, end, abort, no-go, before NAME or after NAME",
         examples=["start", "before killed-leader"],
     )
-    to: Text = Field(description="Whom: a channel, a team, a person")
-    say: Text = Field(description="What to tell them")
+    to: Text = Field(description="The receiver: a channel, a team, a person")
+    say: Text = Field(description="The text")
 
 
 class Limit(Strict):
-    """A figure that no run may pass."""
+    """A limit that no run may exceed."""
 
     measure: Literal["stop", "latency", "errors"] = Field(description="As in `questions`")
-    load: Name = Field(description="Of which load")
+    load: Name = Field(description="The load that is measured")
     above: str = Field(max_length=40, description="The limit with its unit", examples=["30s", "10%"])
 
     @model_validator(mode="after")
@@ -193,16 +193,16 @@ class Abort(Strict):
     """The conditions under which the whole day ends early. A fault that could not be reverted ends it in any case."""
 
     failed: int | None = Field(default=None, ge=1, le=MOST_ENTRIES, description="After this many runs that FAIL")
-    invalid: int | None = Field(default=None, ge=1, le=MOST_ENTRIES, description="After this many that stay INVALID")
-    longer_than: Duration | None = Field(default=None, description="Nothing more begins after this time of work")
-    measured: list[Limit] = Field(default=[], max_length=MOST_ENTRIES, description="Figures that no run may pass")
+    invalid: int | None = Field(default=None, ge=1, le=MOST_ENTRIES, description="After this many INVALID experiments")
+    longer_than: Duration | None = Field(default=None, description="After this much working time, nothing more begins")
+    measured: list[Limit] = Field(default=[], max_length=MOST_ENTRIES, description="Limits that no run may exceed")
 
 
 class OnFailure(Strict):
     """The person who investigates a failed experiment, and the deadline."""
 
-    owner: Name = Field(description="One of `people`")
-    within_days: int = Field(default=14, ge=1, le=365, description="Days from the end of the day")
+    owner: Name = Field(description="The owner: a key of `people`")
+    within_days: int = Field(default=14, ge=1, le=365, description="The deadline, in days after the game day")
 
 
 class GameDay(Strict):
@@ -213,24 +213,24 @@ class GameDay(Strict):
     metadata: Metadata
     goals: list[Text] = Field(default=[], max_length=MOST_ENTRIES, description="What everybody should know afterwards")
     people: dict[Name, Person] = Field(min_length=1, max_length=MOST_ENTRIES, description="Who takes part, by key")
-    before: list[GoCheck] = Field(default=[], max_length=MOST_ENTRIES, description="What must be so before it begins")
+    before: list[GoCheck] = Field(default=[], max_length=MOST_ENTRIES, description="Conditions for the day to begin")
     alerts: dict[Name, Condition] = Field(
         default={},
         max_length=MOST_ENTRIES,
-        description="Your alerts, as conditions over the last seconds, as in `guardrails`",
+        description="Your alerts, as conditions over the last seconds, written like `guardrails`",
     )
     questions: dict[Name, Question] = Field(
         default={}, max_length=MOST_ENTRIES, description="What people predict before each run, by name"
     )
     experiments: list[RunSpec] = Field(min_length=1, max_length=MOST_ENTRIES, description="What runs, in order")
-    repeat_invalid: int = Field(default=1, ge=0, le=5, description="How often an INVALID run is run again")
-    messages: list[Message] = Field(default=[], max_length=MOST_ENTRIES, description="Whom to tell what, and when")
+    repeat_invalid: int = Field(default=1, ge=0, le=5, description="How many times an INVALID run is repeated")
+    messages: list[Message] = Field(default=[], max_length=MOST_ENTRIES, description="Who is told what, and when")
     abort: Abort = Field(default=Abort(), description="When the whole day ends early")
     on_failure: OnFailure | None = Field(default=None, description="Who gets an action item for each FAIL")
 
     @property
     def lead(self) -> str:
-        """The key of who leads."""
+        """The key of the lead."""
         return next(key for key, person in self.people.items() if person.role == "lead")
 
     def shown(self, key: str) -> str:
@@ -243,7 +243,7 @@ class GameDay(Strict):
 
 
 def gameday_schema() -> dict[str, Any]:
-    """Draft 2020-12. The loader checks more: missing experiments and unknown people."""
+    """The JSON schema (draft 2020-12). The loader also finds missing experiments and unknown people."""
     schema = GameDay.model_json_schema(by_alias=True, schema_generator=Untitled)
     definitions = schema.pop("$defs")
     definitions["GoCheck"]["oneOf"] = [{"required": [name]} for name in ("check", "condition", "confirm")]

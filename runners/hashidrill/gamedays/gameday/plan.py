@@ -1,4 +1,4 @@
-"""Reads a file of `kind: GameDay`, with every experiment that it names: one message names everything to fix."""
+"""Reads a file of `kind: GameDay` and every experiment that it names. One message lists everything to fix."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -19,9 +19,9 @@ from hashidrill.core.protocols.service import Drawn, lanes
 from hashidrill.core.units import shown
 from hashidrill.gamedays.gameday.model import KIND, GameDay, Question, RunSpec
 
-_OF_ALL = "only the verdict of a comparison can be predicted: a question about a load has an answer in each of its runs"
+_OF_ALL = "only the verdict of a comparison can be predicted: a question about a load has another answer in each run"
 Resolve = Callable[[Path], "ResolvedExperiment"]
-"""An experiment's file, resolved: in a local datacenter, or over an attached one."""
+"""Resolves an experiment's file, for a local datacenter or for an attached one."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class PlannedRun:
     resolved: ResolvedExperiment
     questions: tuple[str, ...]
     alerts: tuple[str, ...]
-    """Alerts whose loads this run has."""
+    """The alerts whose load or signal this run has."""
     number: int = 1
-    """Its place in the day, from 1."""
+    """Its position in the day, from 1."""
 
     @property
     def title(self) -> str:
@@ -56,12 +56,12 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Plan:
-    """A game day that may begin."""
+    """A game day whose file has been checked: it can begin."""
 
     day: GameDay
     text: str
     folder: Path
-    """The folder of relative paths."""
+    """The folder that relative paths start from."""
     runs: tuple[PlannedRun, ...]
 
     @property
@@ -76,19 +76,19 @@ class Plan:
         return next(run for run in self.runs if run.name == name)
 
     def needs_a_person(self) -> list[str]:
-        """Confirmations that need a person, so the day cannot begin with --yes."""
+        """The confirmations that need a person; with any of them, the day cannot begin with --yes."""
         return [str(each.confirm) for each in self.day.before if each.confirm is not None and not each.unattended]
 
 
 def is_game_day(document: Document) -> bool:
-    """Whether the document's `kind` is this one."""
+    """Whether the document's `kind` is GameDay."""
     return is_kind(document, KIND)
 
 
 def read_plan(path: Path, *, folder: Path | None = None, over: Resolve = resolve) -> Plan:
-    """The day in a file. `folder` is where its paths are relative to (default: the file's).
+    """Reads the day from a file. Its paths are relative to `folder` (default: the file's folder).
 
-    `over` resolves its experiments. Raises ExperimentError: one message with the place of each problem.
+    `over` resolves its experiments. Raises ExperimentError, whose message gives the place of each problem.
     """
     return plan_of(read_document(path), folder=path.parent if folder is None else folder, over=over)
 
@@ -107,20 +107,20 @@ def plan_of(document: Document, *, folder: Path, over: Resolve = resolve) -> Pla
 def _check_people(document: Document, day: GameDay) -> None:
     leads = [key for key, person in day.people.items() if person.role == "lead"]
     if not leads:
-        document.problem(("people",), "nobody is the lead: give one person `role: lead`", key=True)
+        document.problem(("people",), "no person is the lead: give one person `role: lead`", key=True)
     for key in leads[1:]:
         document.problem(
             ("people", key, "role"), f"{leads[0]} is already the lead: a game day has one person who decides"
         )
     owner = day.on_failure.owner if day.on_failure else None
     if owner is not None and owner not in day.people:
-        document.problem(("on_failure", "owner"), f"nobody of `people` has the key {owner}: {near(owner, day.people)}")
+        document.problem(("on_failure", "owner"), f"`people` has no key {owner}: {near(owner, day.people)}")
 
 
-def _run(  # noqa: PLR0917 - all of it is the place of one entry
+def _run(  # noqa: PLR0917 - all arguments describe one entry
     document: Document, index: int, spec: RunSpec, day: GameDay, folder: Path, over: Resolve
 ) -> PlannedRun | None:
-    """Returns None after noting the problems."""
+    """One experiment of the day; None if it has problems, which are noted in the document."""
     loc = ("experiments", index)
     try:
         resolved = over(_found(spec.experiment, folder).absolute())
@@ -134,13 +134,13 @@ def _run(  # noqa: PLR0917 - all of it is the place of one entry
         document.problem((*loc, "compare"), "all of its variants are compared: leave out `variant`")
         return None
     if spec.compare and not (resolved.experiment.variants and resolved.experiment.compare):
-        document.problem((*loc, "compare"), f"{resolved.name} has no `variants` and `compare`: leave this out")
+        document.problem((*loc, "compare"), f"{resolved.name} lacks `variants` or `compare`: leave this out")
         return None
     if resolved.experiment.variants and not spec.compare:
         names = ", ".join(resolved.experiment.variants)
         document.problem(
             (*loc, "experiment"),
-            f"{resolved.name} has variants ({names}): name one with `variant`, or say `compare: true`",
+            f"{resolved.name} has variants ({names}): name one with `variant`, or write `compare: true`",
         )
         return None
     traffic, own = resolved.experiment.traffic, resolved.experiment.declared_signals
@@ -172,7 +172,7 @@ def _signal(alert: Condition) -> str:
 
 
 def _fits(question: Question, traffic: Mapping[str, object], signals: set[str]) -> bool:
-    """Whether a recording of it can hold the answer."""
+    """Whether a recording of the experiment can contain the answer."""
     if question.measure == "leader":
         return question.signal in signals
     return question.load is None or question.load in traffic
@@ -232,12 +232,12 @@ def _check_named(document: Document, day: GameDay, runs: list[PlannedRun | None]
 _TELL_NOTHING = frozenset(
     {"agent", "all", "any", "client", "consul", "each", "host", "nomad", "one", "server", "vault"}
 )
-"""Words of kinds and targets that most faults have."""
+"""Words that are in most faults' kinds and targets, and so reveal nothing."""
 
 
 def giveaways(run: PlannedRun) -> dict[str, str]:
-    """The words that would tell the people before the run what it breaks (its faults and targets), by the key of the
-    run's entry that holds them.
+    """The words that would reveal before the run what it breaks (its faults and targets), by the key of the entry that
+    contains them: `title` or `watch`.
     """
     steps = run.resolved.experiment.faults
     words = {word.rstrip("s") for step in steps for word in _words(f"{step.fault} {step.on.rpartition(':')[2]}")}
@@ -254,10 +254,10 @@ def _words(text: str) -> list[str]:
 
 
 def note_giveaways(document: Document, plan: Plan) -> None:
-    """Notes each as a problem of the document: for a warning, because such a day can be played."""
+    """Notes each giveaway as a problem of the document, for a warning: the day can still be played."""
     for run in plan.runs:
         for key, words in giveaways(run).items():
-            text = f"this tells before the run what breaks ({words}): leave it to `title_after`"
+            text = f"this reveals before the run what breaks ({words}): write it in `title_after`"
             document.problem(("experiments", run.number - 1, key), text)
 
 
@@ -266,7 +266,7 @@ def _check_questions(document: Document, day: GameDay, runs: list[PlannedRun | N
     leaders = [lane.signal for lane in lanes() if lane.names]
     for name, question in day.questions.items():
         if question.measure == "alerts" and not day.alerts:
-            text = "asks which alert fires, and the day has no `alerts`: add them as conditions"
+            text = "asks which alert fires, but the day has no `alerts`: add them as conditions"
             document.problem(("questions", name, "measure"), text)
         if question.measure == "leader" and question.signal not in leaders:
             text = f"{shown(question.signal)} names no leader: {near(question.signal, leaders)}"
@@ -275,4 +275,4 @@ def _check_questions(document: Document, day: GameDay, runs: list[PlannedRun | N
         of_a_load = alert.what in LOAD_STATISTICS
         if not of_a_load and None not in runs and _signal(alert) not in {*probe_signals(alert.source), *own}:
             known = near(_signal(alert), [*probe_signals(), *own, *LOAD_STATISTICS])
-            document.problem(("alerts", name), f"{_signal(alert)} is no signal: {known}")
+            document.problem(("alerts", name), f"{_signal(alert)} is not a signal: {known}")

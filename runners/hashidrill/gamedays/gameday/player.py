@@ -64,13 +64,13 @@ def look_at(plan: Plan, check: GoCheck, folder: Path, say: Say, there: Standing 
                 prepare(resolved, say)
         except HashidrillError as error:
             return False, f"{run.name}: {' '.join(str(error).split())}"
-    fits = "with all that they need" if there is None else "which the interlocks let in"
+    fits = "with all that they need" if there is None else "which the interlocks allow"
     return True, f"{counted(len(plan.runs), 'experiment')}, {fits}"
 
 
 def machine_figures(folder: Path) -> Mapping[str, float]:
-    """The figures of MACHINE, of this machine now. The machine's memory in bytes, its CPUs, and the one-minute load for
-    each CPU.
+    """The machine's figures now, by the names in MACHINE: available memory and free disk in bytes, usable CPUs, and
+    the one-minute load per CPU.
     """
     return {
         "memory_available": float(available_bytes()),
@@ -96,16 +96,16 @@ class Standing(Protocol):
     """An attached datacenter for a game day (hashidrill.staging.runs.launch_attached.Attached)."""
 
     def over(self, path: Path) -> ResolvedExperiment:
-        """The experiment in a file, over it. Raises ExperimentError, AttachError."""
+        """Resolves an experiment's file for this datacenter. Raises ExperimentError or AttachError."""
 
     def allowed(self, resolved: ResolvedExperiment) -> None:
-        """Raises InterlockError if it may not be run."""
+        """Raises InterlockError if the experiment may not run."""
 
     def run(self, resolved: ResolvedExperiment, *, runs_dir: Path, events: Bus) -> Path:
-        """As `run_experiment`."""
+        """Like `run_experiment`."""
 
     async def heal(self, runs: Sequence[Path], tell: Callable[[str], None]) -> list[Healed | None]:
-        """Reverts what these runs may have left in it."""
+        """Reverts what these runs may have left in the datacenter."""
 
 
 _ENDED = frozenset(outcome for outcome, code in EXIT_CODES.items() if code in {0, 3})
@@ -121,10 +121,10 @@ def play(
     runner: Runner = run_experiment,
     also: Sequence[Subscriber] = (),
 ) -> tuple[Result, Recording, RunVerdict]:
-    """Plays a run: the journal's result; the recording, which `runner` makes; and its verdict.
+    """Plays a run with `runner`. Returns the result for the journal, the recording, and its verdict.
 
-    `view` and each of `also` see the events of the run, and its judgement. Raises KeyboardInterrupt with the
-    recording for a run that was interrupted, and what `runner` raises.
+    `view` and each of `also` receive the events of the run, and its judgement. Raises KeyboardInterrupt with the
+    recording if the run is interrupted, and what `runner` raises.
     """
     recording, verdict, report = play_alone(run.resolved, folder, view=view, runner=runner, also=also)
     return result_of(plan, run, recording, verdict, report), recording, verdict
@@ -138,7 +138,7 @@ def play_alone(
     runner: Runner = run_experiment,
     also: Sequence[Subscriber] = (),
 ) -> tuple[Recording, RunVerdict, Path | None]:
-    """Plays a single experiment: the recording, its verdict, and the report."""
+    """Plays a single experiment. Returns the recording, its verdict, and the report's path."""
     events = Bus(view, *also)
     recording = Recording(runner(resolved, runs_dir=folder, events=events))
     verdict, report = judge_and_report(recording, near_to=resolved.path)
@@ -159,7 +159,7 @@ def judged_again(plan: Plan, run: PlannedRun, path: Path) -> tuple[Result, Recor
 
 
 def result_of(plan: Plan, run: PlannedRun, recording: Recording, verdict: RunVerdict, report: Path | None) -> Result:
-    """The same for an existing recording."""
+    """The result for the journal, from an existing recording."""
     day = plan.day
     questions = {name: day.questions[name] for name in run.questions}
     alerts = {name: day.alerts[name] for name in run.alerts}
@@ -192,14 +192,14 @@ def _figures(recording: Recording) -> list[list[str]]:
 
 
 PlayOne = Callable[["ResolvedExperiment", Path], tuple[Recording, RunVerdict]]
-"""Plays one variant, with its recording below the folder, and judges it. Raises KeyboardInterrupt as a run does."""
+"""Plays one variant, records it below the folder, and judges it. Raises KeyboardInterrupt like `play`."""
 Prepare = Callable[["ResolvedExperiment", Callable[[str], None]], object]
 
 
 def compare(
     plan: Plan, run: PlannedRun, folder: Path, *, one: PlayOne, say: Callable[[str], None], prepare: Prepare = prepare
 ) -> Result:
-    """Plays a comparison: the journal's result; all of its recordings are in one folder below `folder`.
+    """Plays a comparison and returns the result for the journal. All recordings are in one folder below `folder`.
 
     Raises KeyboardInterrupt with the folder of the comparison, and what `one` and `prepare` raise.
     """

@@ -1,4 +1,4 @@
-"""The result of a game day, from its plan and its journal alone: as data, HTML and Markdown, with its action items."""
+"""The result of a game day, computed only from its plan and its journal: data, HTML, Markdown and action items."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ Found = Mapping[str, Any]
 _NOT_REVERTED = 4
 _DONE, _NO_GO, _ABORTED, _STOPPED, _UNFINISHED = "done", "no-go", "aborted", "stopped", "unfinished"
 _WHY = {
-    _DONE: "Every experiment of the day had its turn.",
+    _DONE: "Every experiment of the day was run or skipped.",
     _NO_GO: "No-go: a check before the day did not hold, so nothing was started.",
     _STOPPED: "The lead ended the day early.",
     _UNFINISHED: "The day is not over. The report so far follows.",
@@ -71,7 +71,7 @@ def outcome_of(plan: Plan, journal: DayJournal) -> dict[str, Any]:
     judged = [Verdict(run["verdict"]) for run in runs if run["verdict"]]
     early = outcome in {_ABORTED, _STOPPED, _UNFINISHED} and len(judged) < len(runs)
     verdict = merge([*judged, *([Verdict.INVALID] if early else [])])
-    # a recording that counts may have ended before its day was interrupted
+    # if the day was interrupted after a run had ended, the run's recording counts
     counting = {str(result["recording"]) for result in done.values() if result.get("recording")}
     return {
         "format": FORMAT,
@@ -197,7 +197,7 @@ def _actions(plan: Plan, journal: DayJournal, runs: Sequence[Found]) -> Iterator
 
 
 def write_reports(found: Found, folder: Path) -> Path:
-    """Writes all of them into the day's folder; returns the HTML report. Raises UsageError if that fails."""
+    """Writes all reports into the day's folder; returns the path of the HTML report. Raises UsageError on failure."""
     texts = {
         DATA_NAME: json.dumps(found, indent=2, allow_nan=False) + "\n",
         REPORT_NAME: str(html(found)),
@@ -245,7 +245,7 @@ def markdown(found: Found) -> str:
 
 
 def checklist(found: Found) -> str:
-    """The action items as a task list, as issue trackers take it."""
+    """The action items as a Markdown task list, for issue trackers."""
     lines = [
         f"- [ ] {plain(each['what'])} ({plain(each['name'])}, due {plain(each['due'])})" for each in found["actions"]
     ]
@@ -257,7 +257,7 @@ def tally(found: Found) -> str:
     ran = [run["verdict"] for run in found["runs"] if run["verdict"]]
     each = ", ".join(f"{ran.count(verdict.value)} {verdict.value}" for verdict in Verdict if ran.count(verdict.value))
     predictions = [answer["came"] for run in found["runs"] for q in run["questions"] for answer in q["answers"]]
-    said = " No predictions: nobody was asked." if predictions else ""
+    said = " No predictions were made." if predictions else ""
     if given := sum(came not in {"not asked", "late"} for came in predictions):
         said = f" {counted(given, 'prediction')}, {counted(len(found['surprises']), 'surprise')}."
     return f"{len(ran)} of {counted(len(found['runs']), 'experiment')} ran{f': {each}' if each else ''}.{said}"
@@ -328,7 +328,7 @@ def _run_parts(run: Found) -> Iterator[Part]:
 
 
 def prediction_rows(run: Found) -> list[tuple[str, str, str, str, str]]:
-    """Question, person, prediction, measurement, result. One row if there were no answers."""
+    """Rows of question, person, prediction, measurement and result; one row for a question without answers."""
     rows = []
     for question in run["questions"]:
         given = [each for each in question["answers"] if each["came"] != "not asked"]

@@ -2,9 +2,9 @@
 
 The three read different dialects: Nomad's cronexpr knows L, W, #, seconds and `@daily`, GitHub knows POSIX's fields and
 names, systemd has a form of its own. This module accepts their common subset: numbers, lists, ranges, steps over `*` or
-a range, and the names of months and days of the week. It refuses all other commands and names a valid alternative. No
-library for cron has this subset: each accepts a dialect of its own, which one of the three reads otherwise. The target
-then reads the result: Nomad validates a job before it is registered, and tests use the real `nomad` and
+a range, and the names of months and days of the week. It refuses everything else and names a valid alternative. No
+cron library has this subset: each accepts its own dialect, which one of the three reads differently. The target then
+checks the result: Nomad validates a job before it registers it, and tests use the real `nomad` and
 `systemd-analyze`.
 """
 
@@ -71,7 +71,7 @@ def cron(text: str) -> Cron:
     """Raises UsageError that names the field, with a valid example."""
     words = text.split()
     if text.strip().startswith("@"):
-        raise UsageError(f"--cron {text!r}: names like @daily mean other times elsewhere: write five fields, {EXAMPLE}")
+        raise UsageError(f"--cron {text!r}: names like @daily vary between systems: write five fields, {EXAMPLE}")
     if len(words) != len(_FIELDS):
         raise UsageError(
             f"--cron {text!r}: expected 5 fields (minute, hour, day of the month, month, day of the week), got"
@@ -97,7 +97,7 @@ def _part(part: str, where: str, low: int, high: int, names: dict[str, int]) -> 
     found = _PART.fullmatch(part)
     if found is None:
         raise UsageError(
-            f"{where}: {part!r} is not read alike by Nomad, GitHub and systemd; write numbers, `1,15`,"
+            f"{where}: Nomad, GitHub and systemd read {part!r} differently; write numbers, `1,15`,"
             f" `1-5`, `*` or `*/10`, {EXAMPLE}"
         )
     first, last, step = found["first"], found["last"], found["step"]
@@ -109,7 +109,7 @@ def _part(part: str, where: str, low: int, high: int, names: dict[str, int]) -> 
         begin = _number(first, where, low, high, names)
         end = begin if last is None else _number(last, where, low, high, names)
         if end < begin:
-            raise UsageError(f"{where}: {part!r} runs backwards: write two, like `22-23,0-2`")
+            raise UsageError(f"{where}: {part!r} runs backwards: write two ranges, like `22-23,0-2`")
         if step is not None and last is None:
             raise UsageError(f"{where}: a step needs a range: write {first}-{high}/{step}")
     width = 1 if step is None else _number(step, where, 1, high, {})
@@ -130,16 +130,16 @@ def _check_days(found: Cron, text: str) -> None:
         for field, most in ((found.day, 31), (found.weekday, 7)):
             if "*" in field.text or len(field.values) == most:
                 raise UsageError(
-                    f"--cron {text!r}: with a day of the month and a day of the week, {field.text!r} means either of"
-                    " them to some and both to others: write `*` for one of the two, or numbers for both"
+                    f"--cron {text!r}: with a day of the month and a day of the week, some systems read {field.text!r}"
+                    " as either, others as both: write `*` for one of the two, or numbers for both"
                 )
     elif found.weekday.every and min(found.day.values) > max(_LONGEST_MONTH[month] for month in found.month.values):
         raise UsageError(f"--cron {text!r}: there is no such day in any of its months, so it would never run")
 
 
 def on_calendar(found: Cron, zone: str) -> list[str]:
-    """The expression in the form of systemd.time(7). Days of the month and of the week at once
-    take two lines: cron runs when either matches, a line of systemd when both do.
+    """The expression in the form of systemd.time(7). Days of the month together with days of the week
+    need two lines: cron runs when either matches, but one line of systemd needs both to match.
 
     The values are written one by one, so that nothing depends on how a step is read.
     """
@@ -160,7 +160,7 @@ def _listed(field: Field, width: int) -> str:
 
 
 def next_times(found: Cron, after: dt.datetime, count: int) -> list[dt.datetime]:
-    """The next runs after that moment, in its time zone: hours and minutes as a clock on the wall there shows them."""
+    """The next runs after that moment, in its time zone; hours and minutes are local time."""
     times: list[dt.datetime] = []
     day = after.replace(hour=0, minute=0, second=0, microsecond=0)
     for offset in range(_FURTHEST_DAYS):

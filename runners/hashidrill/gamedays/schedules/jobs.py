@@ -1,7 +1,7 @@
 """A schedule as a GitHub workflow, as systemd units and as a Nomad periodic job.
 
 `templates/` has the files. Nomad itself parses the file (`/v1/jobs/parse`), checks it (`/v1/validate/job`, where its
-own parser reads the cron expression), and registers the result. Paths and fields of Nomad 1.10.5.
+own parser reads the cron expression), and registers the result. Paths and fields are from Nomad 1.10.5.
 """
 
 import json
@@ -43,15 +43,15 @@ class Job:
     user: str = ""
     """The user who runs it, if not root."""
     secrets: Sequence[str] = ()
-    """Variables with the tokens of the datacenter that it attaches to. The written files only have their names."""
+    """Variables with the tokens of the datacenter that it attaches to. The written files have only the names."""
 
     def __post_init__(self) -> None:
         """Raises UsageError for characters that could start a new line: systemd ends lines at a carriage return too."""
         for text in (self.what, *self.words, str(self.directory), self.user, *self.variables.values()):
             if not text.isprintable():
                 raise UsageError(
-                    f"{text!r}: no schedule can have a name, path or option with a line break or another character"
-                    " that does not print: rename it"
+                    f"{text!r}: a schedule cannot contain a name, path or option with a line break or another"
+                    " unprintable character: rename it"
                 )
 
     @property
@@ -76,8 +76,8 @@ def workflow(job: Job) -> str:
         raise UsageError(f"--time-zone {job.zone}: GitHub's schedules are UTC: leave it out, and shift the hours")
     if (gap := job.cron.shortest_gap_minutes) < SHORTEST_GAP_MINUTES:
         raise UsageError(
-            f"--cron {str(job.cron)!r}: GitHub runs a schedule every {SHORTEST_GAP_MINUTES} minutes at most, and this"
-            f" one is due after {gap}"
+            f"--cron {str(job.cron)!r}: GitHub runs a schedule every {SHORTEST_GAP_MINUTES} minutes at most, but two"
+            f" runs of this one are only {gap} apart"
         )
     command = shlex.join(job.words)  # printable, so that JSON without escapes is one line of YAML
     if "${{" in command:
@@ -96,7 +96,7 @@ def unit_files(job: Job) -> dict[str, str]:
     hold.
     """
     if not job.words[0].startswith("/"):
-        raise UsageError(f"--command: systemd starts programs by their paths: {job.words[0]} is none")
+        raise UsageError(f"--command: systemd needs the program's absolute path: {job.words[0]} is not one")
     what = _rest_of_line(job.what)
     variables = [_quoted(f"{name}={value}", command=False) for name, value in job.variables.items()]
     tokens = f"# the tokens of the datacenter that it attaches to belong in there too: {', '.join(job.secrets)}"
@@ -116,7 +116,7 @@ def unit_files(job: Job) -> dict[str, str]:
 
 def _rest_of_line(text: str) -> str:
     if text.endswith("\\"):  # the value would go on in the next line
-        raise UsageError(f"{text}: a path with a backslash at its end cannot stand in a unit: rename it")
+        raise UsageError(f"{text}: a path in a unit cannot end with a backslash: rename it")
     return text.replace("%", "%%")
 
 
@@ -127,7 +127,7 @@ def _quoted(word: str, *, command: bool = True) -> str:
 
 
 def job_file(job: Job, *, node: str = "") -> str:
-    """A Nomad job, as HCL. `node`: the name of the host that it is for; "" for any, where all have the same paths."""
+    """A Nomad job, as HCL. `node`: the name of the host that runs it; "" for any host, if all have the same paths."""
     there = f"nomad/jobs/{job.name}"
     known = [
         f'          {{{{ if nomadVarExists "{there}" }}}}{{{{ with nomadVar "{there}" }}}}{{{{ with .{item} }}}}'
@@ -152,14 +152,14 @@ def job_file(job: Job, *, node: str = "") -> str:
 
 
 def _hcl(value: str) -> str:
-    """A string of HCL: as JSON's, with its two interpolations escaped."""
+    """An HCL string: a JSON string with HCL's two interpolations escaped."""
     return json.dumps(value, ensure_ascii=False).replace("${", "$${").replace("%{", "%%{")
 
 
 async def submit(wire: Wire, text: str) -> str:
     """Makes Nomad parse, check and register the job; returns its id. Raises UsageError with Nomad's message.
 
-    Raises UnansweredError without an answer.
+    Raises UnansweredError if Nomad does not answer.
     """
     parsed = await _asked(wire, "POST", "/v1/jobs/parse", {"JobHCL": text, "Canonicalize": False})
     checked = await _asked(wire, "PUT", "/v1/validate/job", {"Job": parsed})
@@ -167,11 +167,11 @@ async def submit(wire: Wire, text: str) -> str:
         raise UsageError(f"{wire.login.address}: Nomad refuses the job: {'; '.join(map(str, wrong))}")
     name = str(parsed["ID"])
     there = await _asked(wire, "GET", f"/v1/job/{quote(name, safe='')}")
-    if there and not there.get("Stop"):  # the schedule may change; the command and its place may not
+    if there and not there.get("Stop"):  # the schedule may change; the command, its directory and its host may not
         pairs = zip(_runs(there), _runs(parsed), strict=True)
         if differ := [f"it has {before}, this one has {now}" for before, now in pairs if before != now]:
             raise UsageError(
-                f"{wire.login.address}: there is a job {name} already, and it is another one: {'; '.join(differ)}. To"
+                f"{wire.login.address}: there is already a different job {name}: {'; '.join(differ)}. To"
                 f" replace it, remove it first: nomad job stop {name}"
             )
     await _asked(wire, "PUT", "/v1/jobs", {"Job": parsed})
@@ -192,7 +192,7 @@ def _runs(job: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 async def _asked(wire: Wire, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Nomad's answer; None if GET finds nothing. Raises UsageError for any other status."""
+    """Nomad's answer; {} if GET finds nothing. Raises UsageError for any other status."""
     sent = None if body is None else json.dumps(body).encode()
     answer = await wire.request(method, path, body=sent, timeout_s=_WITHIN_S)
     if method == "GET" and answer.status == 404:

@@ -77,7 +77,7 @@ def test_its_experiments_run_there(there, tmp_path):
     found = json.loads(said)
     assert (code, found["outcome"], found["verdict"], found["attached"]) == (0, "done", "PASS", there.target.name)
     assert there.machine.ran == ["killed-leader", "slow-follower-disk"]
-    assert found["checks"][0]["text"] == "2 experiments, which the interlocks let in"
+    assert found["checks"][0]["text"] == "2 experiments, which the interlocks allow"
 
 
 def test_what_the_interlocks_refuse_is_a_no_go_and_nothing_begins(there, tmp_path):

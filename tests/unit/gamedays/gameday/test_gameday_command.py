@@ -97,7 +97,7 @@ def test_json_without_yes_is_refused(machine, tmp_path):
 def test_a_file_that_is_not_right_starts_nothing(machine, tmp_path):
     code, _, said = called("run", day_file(tmp_path, people={"a": {"role": "scribe"}}), "--yes")
     assert (code, machine.ran) == (2, [])
-    assert "nobody is the lead" in unfolded(said)
+    assert "no person is the lead" in unfolded(said)
     assert called("run", tmp_path / "none.yaml")[0] == 2
     assert not (tmp_path / ".hashidrill").exists()
 
@@ -365,7 +365,7 @@ def test_there_is_nothing_to_resume_after_the_end(machine, tmp_path):
     called("run", day_file(tmp_path, **UNATTENDED), "--yes")
     code, _, said = called("resume", "--yes")
     assert code == 2
-    assert "no day that is not over" in said
+    assert "no unfinished day" in said
 
 
 # with a page

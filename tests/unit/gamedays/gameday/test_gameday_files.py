@@ -41,7 +41,7 @@ def test_an_alert_may_watch_a_probe_of_one_of_its_experiments(tmp_path):
     changes = {"experiments": blocked, "alerts": {"down": "page.ok < 1 for 3s"}, "messages": []}
     plan = read_plan(day_file(tmp_path, **changes))
     assert [run.alerts for run in plan.runs] == [("down",), ()]
-    assert "page.okk is no signal: did you mean page.ok" in refusal(
+    assert "page.okk is not a signal: did you mean page.ok" in refusal(
         tmp_path, **changes | {"alerts": {"a": "page.okk < 1"}}
     )
 
@@ -88,7 +88,7 @@ def test_a_word_of_the_fault_or_its_target_gives_the_answer_away(tmp_path, entry
     said = CliRunner().invoke(app, ["validate", str(tmp_path / "a-day.yaml")])
     assert said.exit_code == 0
     for key, word in words.items():
-        assert f"experiments[0].{key}: this tells before the run what breaks ({word})" in unfolded(said.stderr)
+        assert f"experiments[0].{key}: this reveals before the run what breaks ({word})" in unfolded(said.stderr)
     assert ("warning: " in said.stderr) is bool(words)
     [row] = json.loads(CliRunner().invoke(app, ["validate", str(tmp_path / "a-day.yaml"), "--json"]).stdout)
     assert (row["error"], len(row["warnings"])) == (None, bool(words))
@@ -98,7 +98,7 @@ def test_a_word_of_the_fault_or_its_target_gives_the_answer_away(tmp_path, entry
     ("changes", "said"),
     [
         ({"kind": "Gameday"}, "not a game day: it begins with `apiVersion: hashidrill/v1` and `kind: GameDay`"),
-        ({"people": {"ada": {"role": "on-call"}}}, "nobody is the lead: give one person `role: lead`"),
+        ({"people": {"ada": {"role": "on-call"}}}, "no person is the lead: give one person `role: lead`"),
         ({"people": PEOPLE | {"bob": {"role": "lead"}}}, "ada is already the lead"),
         ({"people": {"ada": {"role": "boss"}}}, "'boss' is not a valid value"),
         ({"people": {"Ada Lovelace": {"role": "lead"}}}, "a name of lower-case words joined by dashes"),
@@ -107,16 +107,16 @@ def test_a_word_of_the_fault_or_its_target_gives_the_answer_away(tmp_path, entry
         ({"before": [{"check": "machine", "confirm": "Yes"}]}, "says check and confirm: write one of"),
         ({"before": [{}]}, "says nothing: write one of"),
         ({"before": [{"check": "machine", "unattended": True}]}, "`unattended` is only for `confirm`"),
-        ({"before": [{"condition": "machine.memory > 2GB"}]}, "there is no machine.memory before a day"),
-        ({"before": [{"condition": "kv-writes.errors < 1%"}]}, "there is no kv-writes.errors before a day"),
+        ({"before": [{"condition": "machine.memory > 2GB"}]}, "machine.memory cannot be checked before a day"),
+        ({"before": [{"condition": "kv-writes.errors < 1%"}]}, "kv-writes.errors cannot be checked before a day"),
         ({"before": [{"condition": "machine.memory_available > 2s"}]}, "is not a size"),
         ({"before": [{"condition": "machine.load < 50%"}]}, "with a plain number"),
         ({"before": [{"condition": "machine.cpus > 1 for 5s"}]}, "leave out `for`"),
-        ({"questions": {"stop": {"measure": "stop", "ask": "?"}}}, "stop is measured of a load: add `load: kv-writes`"),
-        ({"questions": {"l": {"measure": "leader", "ask": "?", "load": "x"}}}, "leader is not measured of a load"),
+        ({"questions": {"stop": {"measure": "stop", "ask": "?"}}}, "stop is measured for one load: add `load"),
+        ({"questions": {"l": {"measure": "leader", "ask": "?", "load": "x"}}}, "leader is not measured for one load"),
         ({"questions": {"l": {"measure": "leader", "ask": "?", "signal": "raft.led"}}}, "names no leader"),
         ({"questions": {"a": {"measure": "alerts", "ask": "?"}}, "alerts": None}, "the day has no `alerts`"),
-        ({"alerts": {"a": "raft.leaders < 1"}}, "raft.leaders is no signal: did you mean raft.leader"),
+        ({"alerts": {"a": "raft.leaders < 1"}}, "raft.leaders is not a signal: did you mean raft.leader"),
         ({"alerts": {"a": "kv-write.errors > 5%"}}, "has a load kv-write: did you mean kv-writes"),
         ({"alerts": {"a": "kv-writes.latency.p50 is high"}}, "is not a condition; write it like"),
         ({"experiments": []}, "at least 1 entry"),
@@ -132,7 +132,7 @@ def test_a_word_of_the_fault_or_its_target_gives_the_answer_away(tmp_path, entry
         ({"abort": {"measured": [{"measure": "stop", "load": "kv-writes", "above": "10%"}]}}, "is not a duration"),
         ({"abort": {"measured": [{"measure": "stop", "load": "x", "above": "10s"}]}}, "of the day has a load x"),
         ({"abort": {"failed": 0}}, "at least 1"),
-        ({"on_failure": {"owner": "bob"}}, "nobody of `people` has the key bob"),
+        ({"on_failure": {"owner": "bob"}}, "`people` has no key bob"),
     ],
 )
 def test_a_mistake_is_one_message_with_its_place(tmp_path, changes, said):
@@ -198,7 +198,7 @@ def test_validate_takes_a_day_and_names_what_is_wrong_in_it(tmp_path):
     assert (done.exit_code, done.stdout.split()) == (0, ["ok", *str(path).split()])
     done = CliRunner().invoke(app, ["validate", str(day_file(tmp_path, people={"a": {"role": "scribe"}})), "--json"])
     assert done.exit_code == 2
-    assert "nobody is the lead" in unfolded(json.loads(done.stdout)[0]["error"])
+    assert "no person is the lead" in unfolded(json.loads(done.stdout)[0]["error"])
 
 
 def test_the_schema_is_printed():

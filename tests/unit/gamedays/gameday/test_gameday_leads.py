@@ -67,7 +67,7 @@ def test_a_lead_who_reads_nothing_else_gets_through_the_day(tmp_path):
         "Step 1 of 4: go or no-go",
         "Step 2 of 4: A server goes away",
         "Step 3 of 4: experiment 2",
-        "Step 4 of 4: what follows from it",
+        "Step 4 of 4: action items",
     ]
 
 
@@ -127,7 +127,7 @@ def test_an_action_item_has_somebody_of_the_day_and_a_date_to_come(tmp_path):
     sitting, found = sat(tmp_path, *WHOLE[:-5], *items, people=people)
     [item] = found["actions"]
     assert (item["owner"], item["name"], item["due"]) == ("grace-2", "Grace (grace-2)", "2026-03-02")
-    for said in ("answer grace or grace-2", "'tomorrow' is no date", "2026-02-28 is over"):
+    for said in ("answer grace or grace-2", "'tomorrow' is not a date", "2026-02-28 is in the past"):
         assert said in sitting.text
 
 
@@ -169,7 +169,7 @@ def test_a_resumed_day_says_that_it_goes_on_and_how_to_stop(tmp_path):
     lead = Terminal(plan, sitting.say, sitting.ask, resume="x", today=lambda: TODAY, resumed=True)
     lead.welcome()
     assert "continues where it stopped" in sitting.text
-    assert "Ctrl-C stops it again" in sitting.text
+    assert "Ctrl-C stops the day again" in sitting.text
 
 
 @pytest.mark.lie

@@ -174,8 +174,8 @@ def test_an_answer_is_read(question, written, value, words):
         (ERRORS, "150%", "over 100%"),
         (LEADER, "consul-1", "answer one of same, another, nobody"),
         (LEADER, "", "answer one of"),
-        (ALERTS, "c", "none of the alerts"),
-        (ALERTS, "none, a", "none of the alerts"),
+        (ALERTS, "c", "not one of the alerts"),
+        (ALERTS, "none, a", "not one of the alerts"),
         (STOP, "\x1b[31m", "duration"),
         (STOP, "9" * 10_000 + "s", "is not a duration"),
     ],
@@ -189,7 +189,7 @@ def test_an_answer_with_a_wrong_unit_or_none_is_refused_in_words(question, writt
 
 def test_what_an_answer_looks_like_is_said():
     assert how_to_answer(STOP, ()) == "a duration, like 500ms or 10s or 2m"
-    assert how_to_answer(ALERTS, ("a", "b")) == "a, b; several with commas; or none"
+    assert how_to_answer(ALERTS, ("a", "b")) == "a, b; separate several with commas; or none"
     assert how_to_answer(LEADER, ()) == "same, another, nobody"
 
 

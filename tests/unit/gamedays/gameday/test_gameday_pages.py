@@ -72,8 +72,8 @@ def test_each_fact_of_the_day_is_on_the_page_and_in_markdown(found, fact):
 
 def test_a_day_without_predictions_says_so(tmp_path):
     found = whole_day(planned(tmp_path), folder_of(tmp_path))
-    assert "No predictions: nobody was asked." in Tags(html(found)).text
-    assert "No predictions: nobody was asked." in markdown(found)
+    assert "No predictions were made." in Tags(html(found)).text
+    assert "No predictions were made." in markdown(found)
 
 
 def test_a_question_that_nobody_answered_takes_one_row_and_one_that_somebody_did_a_row_for_each(found):
@@ -89,7 +89,7 @@ def test_a_question_that_nobody_answered_takes_one_row_and_one_that_somebody_did
 
 def test_an_aborted_day_and_a_no_go_say_so_at_the_top(tmp_path):
     aborted = whole_day(planned(tmp_path, abort={"failed": 1}), folder_of(tmp_path), plays=Plays(first=["FAIL"]))
-    assert "1 of the runs FAIL, and the day ends after 1" in Tags(html(aborted)).text
+    assert "1 of the runs ended as FAIL; the day ends after 1" in Tags(html(aborted)).text
     assert "FAIL (aborted)" in Tags(html(aborted)).text
     no_go = whole_day(planned(tmp_path), folder_of(tmp_path, "b"), lead=Script(confirms=False))
     for page in (Tags(html(no_go)).text, markdown(no_go)):

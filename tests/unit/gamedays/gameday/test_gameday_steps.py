@@ -174,7 +174,7 @@ def test_nothing_begins_once_talk_took_longer_than_the_day_may(tmp_path, about, 
     found = whole_day(plan, folder, plays=plays, lead=lead, clock=clock)
     assert plays.played == played
     assert (found["outcome"], found["verdict"]) == ("aborted", "INVALID")
-    assert found["because"] == "the day has gone on for longer than 1h"
+    assert found["because"] == "the day has lasted longer than 1h"
     assert {run["name"]: run["state"] for run in found["runs"]}[about] == "not run"
     assert [each["when"] for each in found["messages"]][-2:] == ["abort", "end"]
     assert (("go", about) in lead.asked) is (when == "goes")
@@ -205,9 +205,9 @@ def test_one_no_before_the_day_starts_nothing(tmp_path, which):
 @pytest.mark.parametrize(
     ("changes", "planted", "because"),
     [
-        ({"abort": {"failed": 1}}, "FAIL", "1 of the runs FAIL, and the day ends after 1"),
-        ({"abort": {"invalid": 1}, "repeat_invalid": 0}, "INVALID", "1 of the runs INVALID"),
-        ({"abort": {"longer_than": "1s"}}, "PASS", "the day has gone on for longer than 1s"),
+        ({"abort": {"failed": 1}}, "FAIL", "1 of the runs ended as FAIL; the day ends after 1"),
+        ({"abort": {"invalid": 1}, "repeat_invalid": 0}, "INVALID", "1 of the runs ended as INVALID"),
+        ({"abort": {"longer_than": "1s"}}, "PASS", "the day has lasted longer than 1s"),
         ({}, result(passed=["stop of kv-writes was 40s: above 30s"]), "first: stop of kv-writes was 40s: above 30s"),
         ({}, result("FAIL", outcome="revert"), "first: a fault could not be reverted"),
     ],
@@ -264,7 +264,7 @@ def test_nobody_is_asked_on_a_scheduled_day_and_the_report_says_so(tmp_path):
     assert {answer["came"] for answer in answers} == {"not asked"}
     assert not found["surprises"]
     assert not any(message["told"] for message in found["messages"])
-    assert any("which no person is here to send" in line for line in said)
+    assert any("not sent because the day is unattended" in line for line in said)
 
 
 # a day that is interrupted

@@ -186,7 +186,7 @@ def test_a_day_that_would_not_begin_is_not_scheduled(case, to, hashidrill, tmp_p
 def test_what_could_begin_a_line_of_its_own_is_refused(odd, to, hashidrill, tmp_path):
     code, _, err = hashidrill("raft/frozen-leader", *NIGHTLY, to, "--command", shlex.quote(f"/bin/{odd}"))
     assert code == 2
-    assert "a line break or another character" in " ".join(err.split())
+    assert "a line break or another unprintable character" in " ".join(err.split())
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
@@ -387,7 +387,7 @@ def test_no_secret_of_the_environment_is_in_any_file(hashidrill, tmp_path, monke
         (("raft/frozen-leader", *NIGHTLY, "--systemd", "--time-zone", "Mars/Olympus"), "there is no such time zone"),
         (("raft/frozen-leader", *NIGHTLY, "--systemd", "--time-zone", "../etc"), "there is no such time zone"),
         (("raft/frozen-leader", *NIGHTLY, "--systemd", "--attach", "none.yaml"), "there is no such file"),
-        (("raft/frozen-leader", *NIGHTLY, "--systemd", "--command", "uv run hashidrill"), "by their paths"),
+        (("raft/frozen-leader", *NIGHTLY, "--systemd", "--command", "uv run hashidrill"), "needs the program's"),
         (("raft/frozen-leeder", *NIGHTLY, "--nomad"), "frozen-leader"),
     ],
 )
