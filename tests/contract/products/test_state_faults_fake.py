@@ -181,7 +181,7 @@ def test_a_server_that_cannot_be_bloated_says_why(world, with_bbolt):
     with pytest.raises(FaultError, match="client-1 is not a server"):
         anyio.run(planned, fault_of(world, "consul.raft.bloat"), world.target("client-1"), "client")
     bloat = fault_of(world, "consul.raft.bloat", by="writes", free_pages=200_000)
-    with pytest.raises(FaultError, match="`by: writes` can make at most 100000 free pages"):
+    with pytest.raises(FaultError, match="`by: writes` can produce at most 100000 free pages"):
         anyio.run(planned, bloat, world.target("consul-2"), "writes")
 
 

@@ -10,14 +10,14 @@ from hashidrill.core.util.wait import wait_until
 from hashidrill.products.consul.api import AGENT, ask_another, said, when_led
 
 PREFIX = "hashidrill-markers"
-"""Apart from the keys of the loads, which are under `hashidrill`."""
+"""Not the prefix `hashidrill`, which the keys of the loads have."""
 _ANSWERED_WITHIN_S = 40.0
-"""For one write: with 500 changes under way, a sick leader on two cores took 25 s for one (incidents/roblox-2021)."""
+"""For one write: with 500 changes in flight, a sick leader on two cores took 25 s (incidents/roblox-2021)."""
 _REMOVED_WITHIN_S = 42.0
 
 
 class Marker(NamedTuple):
-    """A marker's value, and Consul's index of that write."""
+    """A marker's value, and the index that Consul gave to its write."""
 
     value: str
     modify_index: int
@@ -39,7 +39,7 @@ async def look(host: Host, key: str) -> Marker | None:
 async def look_elsewhere(hosts: Hosts, host: Host, key: str) -> Marker | None:
     """The marker in another server's own copy. Raises FaultError when no server answers."""
     answer = await ask_another(hosts, host, f"/v1/kv/{PREFIX}/{key}")
-    return _marker(f"another server than {host.name}", key, answer)
+    return _marker(f"a server other than {host.name}", key, answer)
 
 
 def _marker(who: str, key: str, answer: ApiAnswer) -> Marker | None:
@@ -52,10 +52,10 @@ def _marker(who: str, key: str, answer: ApiAnswer) -> Marker | None:
 
 
 async def remove(host: Host, key: str, *, below: bool = False) -> None:
-    """Removes the marker, or (`below`) all whose keys begin like that.
+    """Removes the marker or, with `below`, all markers whose keys begin with `key`.
 
-    Retries until Consul acknowledges it: a datacenter that has just lost its leader takes writes again soon, and a sick
-    one after many seconds. Raises WaitTimeoutError.
+    Retries until Consul acknowledges it: a datacenter that has just lost its leader accepts writes again soon, a sick
+    datacenter only after many seconds. Raises WaitTimeoutError.
     """
 
     async def removed() -> tuple[bool | None, str]:

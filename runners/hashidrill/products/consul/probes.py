@@ -1,6 +1,6 @@
 """Probes of Consul: the leader, Raft's state and times, members, autopilot's health, the server that a client asks.
 
-Paths, names and units as Consul 1.10.3 and 1.22.2 answer them.
+Paths, names and units are those of Consul 1.10.3 and 1.22.2.
 """
 
 from collections import Counter
@@ -53,7 +53,7 @@ _HEALTH = TypeAdapter(_Health)
 
 
 class LeaderViewProbe(agents.HostProbe):
-    """`raft.leader` as one server sees it: text is the leader's host name, value 1; failed with value 0 for none."""
+    """`raft.leader` as one server sees it: 1 and the leader's host name as text; without a leader, failed and 0."""
 
     signals: ClassVar = ("raft.leader",)
     interval_s = 0.5
@@ -107,12 +107,12 @@ class AutopilotProbe(agents.AgentsProbe):
     """`consul.autopilot_healthy`: 1 or 0, as autopilot on any server that answers sees the datacenter."""
 
     signals: ClassVar = ("consul.autopilot_healthy",)
-    # without a leader the servers hold the request back for some seconds: that is a failed sample
+    # without a leader the servers answer only after some seconds, which makes the sample a failed one
     timeout_s = 2.0
 
     async def measure(self) -> Sequence[Sample]:
         path = "/v1/operator/autopilot/health"
-        # 429 is how Consul says "unhealthy", with the usual body; a rate limit's 429 has another body and is a failure
+        # 429 with the usual body means "unhealthy"; a rate limit's 429 has another body and counts as a failure
         health = await self._api.get_from_any(self.hosts, path, _HEALTH, accept={200, 429})
         return [Sample("consul.autopilot_healthy", float(health.healthy))]
 
@@ -124,7 +124,7 @@ class RaftTimesProbe(agents.TimesProbe):
     path = "/v1/agent/metrics"
 
     def _signal_of(self, timer: str) -> str | None:
-        """Older versions append the peer's id to the name, newer ones use a label: one timer for each peer."""
+        """There is one timer for each peer: older versions append the peer's id to the name, newer ones use a label."""
         name = timer.partition(".")[2]
         appending = "raft.replication.appendEntries.rpc"
         return RAFT_TIMES.get(appending if name.startswith(appending + ".") else name)
@@ -132,16 +132,16 @@ class RaftTimesProbe(agents.TimesProbe):
 
 RPC_PORT = 8300
 QUIET_BYTES = 100
-"""Two keep-alives of yamux, one of each side, are 24 bytes, and 82 with TLS; the shortest request is longer."""
+"""Two keep-alives of yamux, one from each side, have 24 bytes, or 82 with TLS; the shortest request is longer."""
 _REPEAT_S = 5.0
 
 
 class AskedServerProbe(BaseProbe):
     """`consul.asks` of a client agent: the server that it asks, then the others that it is connected to (text).
 
-    Consul does not say which server a client agent uses, so this looks at the host's connections to servers. Asked is
-    the one that the agent wrote most to since the last look. If it wrote to none, it is the one before, while that
-    connection stands. The value is 1, and 0 without any connection. Sampled when it changes, and every 5 s.
+    Consul does not say which server a client agent uses, so the probe looks at the host's connections to servers. The
+    server asked is the one to which the agent wrote most since the last look; if it wrote to none, the previous one,
+    while its connection is open. The value is 1, or 0 without a connection. Sampled on each change, and every 5 s.
     """
 
     signals: ClassVar = ("consul.asks",)
@@ -194,7 +194,7 @@ def consul_probes(
 ) -> list[Probe]:
     """All probes of Consul for servers by host name and address. `run_probes` closes them.
 
-    `servers` are read again for each sample; `known` are all that may ever be servers, if that is more.
+    `servers` is read again for each sample; `known` has all hosts that may ever be servers, if there are more.
     """
     known = servers if known is None else known
     api = AgentsApi(port=port, transport=transport)

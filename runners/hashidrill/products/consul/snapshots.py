@@ -1,8 +1,8 @@
-"""Reads Consul's snapshot files: what `GET /v1/snapshot` and `consul snapshot save` give, of 1.10.3 and 1.22.2 alike.
+"""Reads Consul's snapshot files, which `GET /v1/snapshot` and `consul snapshot save` return in 1.10.3 and in 1.22.2.
 
 A file is a gzipped tar of `meta.json` (Raft's own index, term and size), `state.bin` and `SHA256SUMS`. `state.bin` is a
-header, then for each object a byte that names its type and the object in MessagePack, in the old form that knows no
-difference between text and bytes (agent/consul/fsm/snapshot.go and snapshot/archive.go of both versions).
+header, then for each object a byte that names its type and the object in MessagePack, in the old form that does not
+distinguish text from bytes (agent/consul/fsm/snapshot.go and snapshot/archive.go of both versions).
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ __all__ = [
     "saved_name",
 ]
 KVS, SESSION = 2, 3
-"""Consul's types of objects (structs.MessageType) that are kept; all others are skipped."""
+"""The types of Consul's objects (structs.MessageType) that are read; all other objects are skipped."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Session:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The content of a snapshot. `index` and `term` are Raft's; `last_index` is that of the last change to the data."""
+    """The content of a snapshot. `index` and `term` are Raft's; `last_index` is the index of the data's last change."""
 
     index: int
     term: int
@@ -69,12 +69,12 @@ class Snapshot:
 
 
 def read_snapshot(path: Path) -> Snapshot:
-    """The decoded file. Raises SnapshotError that says what is wrong with it."""
+    """The decoded file. Raises SnapshotError, which says what is wrong with the file."""
     return decoded(path, decode)
 
 
 def decode(packed: bytes) -> Snapshot:
-    """Like the function above, from bytes. Raises SnapshotError."""
+    """Decodes the bytes of a snapshot file. Raises SnapshotError."""
     archive = unpack(packed, "Consul")
     return _state(archive.state, archive.index, archive.term)
 

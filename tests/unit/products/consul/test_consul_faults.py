@@ -313,7 +313,7 @@ async def test_a_key_that_this_version_does_not_reload_is_refused_where_a_reload
 
 async def test_only_the_leader_can_hand_over():
     world = datacenter()
-    assert "consul-2 does not lead, consul-1 does" in await refusal(world, "consul.leader.transfer", "consul-2")
+    assert "consul-2 does not lead, but consul-1 does" in await refusal(world, "consul.leader.transfer", "consul-2")
     assert "already leads" in await refusal(world, "consul.leader.transfer", to="consul-1")
     assert "client-1 is not a voter" in await refusal(world, "consul.leader.transfer", to="client-1")
     assert "client-1 is not a voter" in await refusal(world, "consul.leader.avoid", "client-1")

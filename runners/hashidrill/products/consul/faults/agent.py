@@ -28,12 +28,12 @@ from hashidrill.products.consul.faults.declared import (
 )
 
 _LEFT_WITHIN_S = 40.0
-"""A leaving server waits 5 s for requests (performance.leave_drain_time), then for Raft to remove it."""
+"""A leaving server waits 5 s for open requests (performance.leave_drain_time), then for Raft to remove it."""
 _SEEN_WITHIN_S = 30.0
 """Serf takes some 5 s to declare a silent member failed."""
 _REPLACING_S = 120.0
-"""How much longer than its `for` a replacement may last: in each direction a server joins and becomes a voter before
-the other one leaves (31 s each, measured on 2 cores next to another run)."""
+"""How much longer than its `for` a replacement may last: in each direction, one server joins and becomes a voter before
+the other server leaves (31 s each way, measured on 2 cores during another run)."""
 _SPARE = "the next spare host"
 _SEEN_AS = {1: "alive", 2: "leaving", 3: "left", 4: "failed"}
 
@@ -45,9 +45,9 @@ async def leave(host: Host) -> None:
         try:
             answer = await host.use(AgentApi).api("PUT", "/v1/agent/leave", timeout_s=_LEFT_WITHIN_S, agent=api.AGENT)
         except FaultError:
-            return  # it may have exited before it answered; the wait below tells
+            return  # the agent may have exited before it answered; the wait below shows it
         if answer.status != 200:
-            raise FaultError(f"{host.name}: it did not leave: {api.said(answer)}")
+            raise FaultError(f"{host.name}: its agent did not leave: {api.said(answer)}")
 
     async def ended() -> tuple[bool | None, str]:
         return (None if await api.has_agent(host) else True), "its agent still runs"
@@ -57,12 +57,12 @@ async def leave(host: Host) -> None:
 
 
 async def wipe(host: Host) -> None:
-    """Empties the agent's data directory, as on a new machine. Only for a host whose agent does not run."""
+    """Empties the agent's data directory, as on a new machine. The agent must not be running."""
     await anyio.to_thread.run_sync(lambda: shutil.rmtree(host.use(AgentFiles).data / "consul", ignore_errors=True))
 
 
 class StopParams(Strict):
-    """Whether the agent leaves the datacenter first; otherwise it gets SIGTERM and does what its configuration says."""
+    """Whether the agent leaves the datacenter first; if not, it gets SIGTERM and does what its configuration says."""
 
     leave: bool = False
     """True: leave the datacenter first (`PUT /v1/agent/leave`); false: SIGTERM."""
@@ -71,15 +71,15 @@ class StopParams(Strict):
 class AgentStop(BaseFault[StopParams]):
     """Stops the agent gracefully; reverting starts it again.
 
-    Limits: on SIGTERM client agents leave, and servers do not, unless `leave_on_terminate` says so. A server that left
-    becomes a voter about 12 s after its return, when autopilot considers it stable.
+    Limits: on SIGTERM, client agents leave and servers do not, unless `leave_on_terminate` says otherwise. A server
+    that left becomes a voter about 12 s after its return, when autopilot considers it stable.
     """
 
     kind: ClassVar[str] = "consul.agent.stop"
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, ProcessControl, Processes})
     observer: ClassVar[Observer] = Observer(
-        "/proc, and the members and Raft's configuration as another server has them",
-        "applying waits for the same members, but does not look at /proc",
+        "/proc, and another server's view of the members and of Raft's configuration",
+        "applying waits for the same view of the members, but does not look at /proc",
     )
     holds_down: ClassVar[bool] = True
     ends_its_agent: ClassVar[bool] = True
@@ -92,7 +92,7 @@ class AgentStop(BaseFault[StopParams]):
 
     @property
     def ends_by_its_api(self) -> bool:
-        """Whether the agent exits on request of its API, unnoticed by the process manager."""
+        """Whether the agent exits by a request to its API, of which the process manager does not know."""
         return self.params.leave
 
     def uses(self, place: Place) -> Sequence[Claim]:
@@ -128,7 +128,7 @@ class AgentStop(BaseFault[StopParams]):
         await wait_until(f"the other servers to notice that {host.name} is gone", seen, within_s=_SEEN_WITHIN_S)
 
     def _is_out(self, state: int) -> bool:
-        """Whether the agent left, or at least is not alive; by Consul's default, clients also leave on SIGTERM."""
+        """Whether the agent has left, or at least is not alive; by Consul's default, clients also leave on SIGTERM."""
         return state == api.LEFT if self.params.leave else state not in (0, api.ALIVE)
 
     async def _state(self, undo: Undo) -> int:
@@ -157,18 +157,18 @@ class AgentStop(BaseFault[StopParams]):
 
 
 class ServerReplace(OfServers[NoParams]):
-    """Replaces the server: a new one joins on a spare host as a voter, then the old one leaves. Revert swaps back.
+    """Replaces the server: a new server joins on a spare host as a voter, then the old one leaves. Revert swaps back.
 
-    Limits: takes about half a minute each way. The fault gives up after 40 s in which the new server does not catch up
-    further, or after 3 min. Loads that use servers directly keep using the old one. Conflicting steps start at least 2
-    min after the fault's `for`, because its end is not known beforehand.
+    Limits: it takes about half a minute each way. The fault gives up after 40 s in which the new server makes no
+    progress in catching up, or after 3 min. Loads that use servers directly keep using the old server. Conflicting
+    steps start at least 2 min after the fault's `for`, because its end is not known beforehand.
     """
 
     kind: ClassVar[str] = "consul.server.replace"
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, AgentFiles, ProcessControl, Processes})
     observer: ClassVar[Observer] = Observer(
-        "Raft's configuration and the members as a third server has them, and /proc",
-        "applying waits for the same configuration, and for /proc only until the old agent has exited",
+        "/proc, and a third server's view of Raft's configuration and of the members",
+        "applying waits for the same configuration, and uses /proc only to see the old agent exit",
     )
     once: ClassVar[bool] = True
     holds_down: ClassVar[bool] = True
@@ -199,8 +199,8 @@ class ServerReplace(OfServers[NoParams]):
         return rights.READS
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
-        """The spare host that the step takes: the order of the servers decides first, then which hosts are free. Raises
-        FaultError.
+        """Chooses the spare host for the step, by the server's place in the order of the voters. Raises FaultError if
+        none is free.
         """
         host = self.hosts.host(target.host)
         voters = sorted(await api.voters_with(self.hosts, host))
@@ -211,7 +211,7 @@ class ServerReplace(OfServers[NoParams]):
         return {"spare": spares[voters.index(host.name) % len(spares)].name}
 
     async def _is_free(self, host: Host) -> bool:
-        """Whether the host has never had a server: a replaced founding server comes back to its own host."""
+        """Whether the host has never had a server. A replaced founding server's host is not free: it returns there."""
         if host.roles.get(api.AGENT) != "spare" or await api.has_agent(host):
             return False
         return "bootstrap_expect" not in await host.use(AgentFiles).agent_config(api.AGENT)
@@ -234,7 +234,7 @@ class ServerReplace(OfServers[NoParams]):
         await api.wait_for_voter(self.hosts, host)
 
     async def _leave(self, host: Host) -> None:
-        """Turns the host into a spare host without data. Does nothing to a host that has already left."""
+        """Makes the server leave, unless it has left, and turns its host into a spare host without data."""
         if await api.has_agent(host):
             await leave(host)
         host.roles[api.AGENT] = "spare"
@@ -248,7 +248,7 @@ class ServerReplace(OfServers[NoParams]):
         ended, leader = not await api.has_agent(gone), await api.leader_of(self.hosts)
         words = (
             f"voters {', '.join(voters)}; {gone.name} {'without' if ended else 'with'} an agent, "
-            f"seen {_SEEN_AS.get(state, 'not at all')}; {leader or 'nobody'} leads"
+            f"seen {_SEEN_AS.get(state, 'not at all')}; {leader or 'no server'} leads"
         )
         return Evidence(
             here.name in voters and gone.name not in voters and ended and state in (0, api.LEFT) and leader is not None,

@@ -1,8 +1,8 @@
-"""Changes an agent's configuration keys and restores them: by a reload where Consul can, otherwise by a restart.
+"""Changes an agent's configuration keys and restores them: by a reload if Consul can reload them, else by a restart.
 
 This is also how streaming is switched on and off: `{use_streaming_backend: false, rpc: {enable_streaming: false}}`.
-A restart stops the agent, writes the file, then starts the agent. So, wherever it is interrupted, a running agent with
-the original file on disk has never read another one.
+A restart stops the agent, writes the file, then starts the agent. So, wherever it is interrupted, an agent that runs
+while the original file is on disk has read only the original file.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ async def configured(host: Host) -> dict[str, Any]:
 
 
 async def validate(hosts: Hosts, config: Mapping[str, Any]) -> None:
-    """Raises FaultError with Consul's own message for a configuration with which an agent would not start.
+    """Raises FaultError with Consul's own message if an agent would not start with this configuration.
 
-    Without a consul binary it checks nothing; then the agent itself refuses the configuration.
+    Without a consul binary nothing is checked here; then the agent itself refuses an invalid configuration.
     """
     try:
         consul = hosts.tool("consul")
@@ -65,14 +65,14 @@ async def validate(hosts: Hosts, config: Mapping[str, Any]) -> None:
 
 
 async def reload(host: Host) -> None:
-    """Raises FaultError with Consul's own message."""
+    """Reloads the agent's configuration. Raises FaultError with Consul's own message."""
     answer = await host.use(AgentApi).api("PUT", "/v1/agent/reload", timeout_s=_RELOADED_WITHIN_S, agent=api.AGENT)
     if answer.status != 200:
         raise FaultError(f"{host.name}: Consul refused the reload: {api.said(answer)}")
 
 
 async def change(hosts: Hosts, host: Host, config: Mapping[str, Any], by: By) -> None:
-    """Makes the agent run with that configuration. Raises FaultError instead of losing the majority."""
+    """Makes the agent run with that configuration. Raises FaultError if a restart would cost the majority."""
     if not host.can(AgentFiles):
         await _added(hosts, host, config, by)
         return
@@ -93,7 +93,7 @@ async def put_back(hosts: Hosts, host: Host, config: Mapping[str, Any], by: By) 
     if by == "reload" and await api.has_agent(host):
         if await host.use(AgentFiles).agent_config(api.AGENT) != config:
             await host.use(AgentFiles).set_agent_config(api.AGENT, config)
-        await reload(host)  # also if an earlier try put the file back: the agent may not have read it yet
+        await reload(host)  # even if an earlier try put the file back: the agent may not have read it yet
         return
     async with hosts.turn(TURN):
         changed = await host.use(AgentFiles).agent_config(api.AGENT) != config
@@ -109,7 +109,7 @@ async def _restarted(hosts: Hosts, host: Host, config: Mapping[str, Any]) -> Non
 
 
 async def _added(hosts: Hosts, host: Host, config: Mapping[str, Any], by: By) -> None:
-    """Adds settings; the host itself restarts the agent, and again if the fault is no longer renewed."""
+    """Adds settings; the host itself restarts the agent, and restarts it again if the fault is no longer renewed."""
     async with hosts.turn(TURN):
         if by == "restart":
             await api.check_quorum_without(hosts, host)
@@ -128,16 +128,16 @@ _BACKEND_HEADER = "x-consul-query-backend"
 _PATIENT_S = 20.0
 """How long an overloaded agent may take to answer."""
 _MARKER = "hashidrill-config"
-"""A key of `node_meta`, which agents always show: it proves that an agent has read keys which it does not show."""
+"""A key of `node_meta`, which agents always show: it proves that an agent has read keys that it does not show."""
 
 
 class ConfigParams(Strict):
-    """What to set, as in Consul's configuration file, and whether to reload or restart."""
+    """Which keys to set, and whether to reload or restart the agent."""
 
     set_: dict[str, Any] = Field(alias="set", min_length=1)
     """Keys as in Consul's configuration file, merged into the existing ones: `{raft_trailing_logs: 50}`."""
     by: Literal["auto", "reload", "restart"] = "auto"
-    """`reload` or `restart`; auto reloads if that is enough."""
+    """`reload` or `restart`; `auto` reloads if that is enough, and otherwise restarts."""
 
     @field_validator("set_")
     @classmethod
@@ -157,11 +157,11 @@ class ConfigParams(Strict):
 
 
 class ConsulConfig(BaseFault[ConfigParams]):
-    """Changes agent configuration: reloads where Consul can, otherwise restarts one agent after the other.
+    """Changes agent configuration: reloads if Consul can reload the keys, else restarts one agent after the other.
 
     Limits: `consul validate` checks the configuration first; its complaint becomes the error. With three or more
-    servers, the fault restarts none if the others alive would not be a majority (it first waits up to 20 s for a server
-    on its way back). Reverting restarts in any case. The added key costs one catalog write.
+    servers, the fault restarts a server only if the other live servers are a majority (it first waits up to 20 s for a
+    returning server). Reverting restarts in any case. The marker in `node_meta` costs one catalog write.
     """
 
     kind: ClassVar[str] = "consul.config"
@@ -216,7 +216,7 @@ class ConsulConfig(BaseFault[ConfigParams]):
             raise FaultError(
                 f"{host.name}: its configuration file already sets this, so the fault would change nothing"
             )
-        if host.can(AgentFiles):  # otherwise its own host checks it together with the existing files
+        if host.can(AgentFiles):  # otherwise the host checks the configuration together with the existing files
             await validate(self.hosts, new)
         by = await self._by(host)
         if by == "restart":
@@ -272,7 +272,7 @@ class ConsulConfig(BaseFault[ConfigParams]):
         return await (self._in_force(undo) if present else self._gone(undo))
 
     async def _in_force(self, undo: Undo) -> Evidence:
-        """The file has the values, and the agent shows them; after a restart it is a different process."""
+        """Whether the file has the values, the agent shows them and, after a restart, the process is a new one."""
         host, prior = self._host(undo), undo["prior"]
         asked = ", ".join(f"{key} {asked}" for key, (asked, _) in self._keys(prior["shown"]).items())
         in_file = nested.holds(await configured(host), self.params.set_)
@@ -339,9 +339,9 @@ def _seen(value: Any) -> str:
 
 
 async def _backend(host: Host) -> str:
-    """`streaming` or `blocking-query`, whichever answers a blocking query of this agent. Raises FaultError.
+    """`streaming` or `blocking-query`: what serves a blocking query of this agent. Raises FaultError.
 
-    A stale query, which needs no leader: another server may be restarting right now, even the leader.
+    The query is stale, so it needs no leader: another server, even the leader, may be restarting right now.
     """
     path, params = "/v1/health/service/consul", {"index": "1", "wait": "1s", "stale": ""}
     answer = await host.use(AgentApi).api("GET", path, params=params, timeout_s=_PATIENT_S, agent=api.AGENT)

@@ -1,4 +1,4 @@
-"""Declarations that faults of Consul share: they are about servers, or about one host, or need a majority."""
+"""Declarations that Consul's faults share: that they target servers, or only one host, or need a majority."""
 
 from __future__ import annotations
 
@@ -37,28 +37,28 @@ def is_before(version: tuple[int, ...], consul: Consul) -> bool:
 def on_one_host(kind: str, place: Place) -> Iterator[Trouble]:
     """Refuses several hosts for a fault that would interfere with itself."""
     if place.many and len(place.hosts) > 1:
-        text = f"{kind} takes one host, and {place.on} may be several; write consul:leader or host:NAME"
+        text = f"{kind} needs one host, but {place.on} may be several; write consul:leader or host:NAME"
         yield ("on",), text
 
 
 class OfServers(BaseFault[P]):
-    """Base of faults that are about servers."""
+    """Base of faults that target servers."""
 
     def troubles(self, place: Place) -> Iterable[Trouble]:
         if place.hosts and not place.hosts & {*servers_in(place)}:
-            text = f"{self.kind} targets servers, and {place.on} is none; write consul:leader or host:consul-1"
+            text = f"{self.kind} targets servers, but {place.on} is not a server; write consul:leader or host:consul-1"
             yield ("on",), text
 
 
 def no_majority(place: Place) -> str:
-    """Why a server cannot stop or restart while another one does not answer."""
+    """Why a server must not stop or restart while another server does not answer."""
     return f"with one of {len(servers_in(place))} servers away and another one stopping, no majority would be left"
 
 
 def needs_majority(place: Place, why: str, *, others: bool = False, longer_s: float = 0.0) -> Iterator[Claim]:
-    """All servers must answer if two silent ones would leave no majority.
+    """All servers must answer if two silent servers would leave no majority.
 
-    `others`: if the step is certain to be on one server, that one may be silent.
+    `others`: if the step certainly targets one server, that server may be silent.
     """
     servers = len(servers_in(place))
     if servers >= 3 and (servers - 2) * 2 <= servers:

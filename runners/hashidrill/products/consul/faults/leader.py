@@ -1,4 +1,4 @@
-"""Leadership: transfer it, keep a server from it, or pin it to a server."""
+"""Faults of leadership: transfer it, keep a server from it, or pin it to a server."""
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ from hashidrill.products.consul.faults.declared import (
 )
 
 TRANSFER_SINCE = (1, 15)
-"""The first version of Consul with a leadership transfer in its API."""
+"""The first version of Consul whose API can transfer leadership."""
 _TRANSFERRED_WITHIN_S = 20.0
 
 
@@ -65,7 +65,7 @@ class _LeaderFault(OfServers[P]):
         leader = await api.leader_soon(self.hosts)
         voters = await api.voters_with(self.hosts, self.hosts.host(target.host))
         if len(voters) < 2:
-            raise FaultError(f"{target.host} is the only voter: nobody else can lead")
+            raise FaultError(f"{target.host} is the only voter: no other server can lead")
         term = int((await api.raft_stats(self.hosts.host(leader)))["term"])
         return {"leader": leader, "term": term, "voters": voters}
 
@@ -86,7 +86,7 @@ class _LeaderFault(OfServers[P]):
         answer = await leader.use(AgentApi).api(
             "POST", path, params=params, timeout_s=_TRANSFERRED_WITHIN_S, agent=api.AGENT
         )
-        # a sick leader may be too slow to hand over
+        # a sick leader may be too slow to transfer its leadership
         if answer.status != 200 and to is None and leader.can(PacketFilter):
             await api.check_quorum_without(self.hosts, leader)
             return await self._depose(undo, leader, to)
@@ -98,8 +98,8 @@ class _LeaderFault(OfServers[P]):
         """For versions without leadership transfer: cuts the leader off until another server leads.
 
         If `to` must win, only `to` gets the newest log entry; the others cannot win without it. Their vote requests
-        still reach `to`, which refuses them, adopts their term, and asks with the next one. (If they did not, the
-        others would vote for themselves in each term before `to` asks: at raft_multiplier 3 nobody led for 30 s.)
+        still reach `to`, which refuses them, adopts their term, and asks for votes in the next one. (If they were cut,
+        the others would vote for themselves in each term before `to` asks: at raft_multiplier 3 no one led for 30 s.)
         """
         others = self._others(undo, [leader.name])
         table, mute = table_of(undo["fault_id"]), [] if to is None else [host for host in others if host.name != to]
@@ -119,7 +119,7 @@ class _LeaderFault(OfServers[P]):
 
     async def _wait_for(self, undo: Undo, leader: Host, to: str | None) -> str:
         wanted = [to] if to else [host.name for host in self._others(undo, [leader.name])]
-        what = f"{to or f'another server than {leader.name}'} to lead"
+        what = f"{to or f'a server other than {leader.name}'} to lead"
         return await api.wait_for_leader(self.hosts, what, wanted)
 
     async def _tables(self, undo: Undo) -> list[str]:
@@ -127,7 +127,7 @@ class _LeaderFault(OfServers[P]):
         return [host.name for host in self._filtered(undo) if table in await host.use(PacketFilter).packet_tables()]
 
     def _filtered(self, undo: Undo) -> list[Host]:
-        """The servers that may have rules of this fault: with a transfer in its API, Consul needs none."""
+        """The servers that may have packet rules of this fault; Consul's own transfer needs no such rules."""
         return [host for host in self._others(undo, []) if host.can(PacketFilter)]
 
     async def revert(self, undo: Undo) -> None:
@@ -143,16 +143,16 @@ class TransferParams(Strict):
 
 
 class LeaderTransfer(_LeaderFault[TransferParams]):
-    """Moves leadership once: by a transfer, or by isolating the leader where Consul has no transfer.
+    """Moves leadership once: by a transfer or, in versions of Consul without transfer, by isolating the leader.
 
-    Limits: an error on a server that does not lead. Before 1.15 the others must be a majority, and the move takes as
-    long as an election; with `to`, which keeps all others from winning, it takes several.
+    Limits: an error if the server does not lead. Before 1.15 the others must be a majority, and the move takes as long
+    as one election; with `to`, which keeps all other servers from winning, it takes as long as several elections.
     """
 
     kind: ClassVar[str] = "consul.leader.transfer"
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi})
     observer: ClassVar[Observer] = Observer(
-        "the Raft state and term that each server reports of itself",
+        "the Raft state and term that each server reports for itself",
         "Consul's HTTP API",
     )
     once: ClassVar[bool] = True
@@ -170,13 +170,13 @@ class LeaderTransfer(_LeaderFault[TransferParams]):
         servers = servers_in(place)
         if to is not None and servers and (to not in servers or place.on == f"host:{to}"):
             others = ", ".join(name for name in servers if place.on != f"host:{name}")
-            text = f"{place.on} cannot transfer leadership to {to}; it can to {others}"
+            text = f"{place.on} cannot transfer leadership to {to}; possible are {others}"
             yield ("on",), text
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
         prior = await super().prior(target)
         if prior["leader"] != target.host:
-            raise FaultError(f"{target.host} does not lead, {prior['leader']} does; use on: consul:leader")
+            raise FaultError(f"{target.host} does not lead, but {prior['leader']} does; use on: consul:leader")
         if self.params.to == target.host:
             raise FaultError(f"{target.host} already leads; name another server in `to`, or leave out `to`")
         if self.params.to is not None and self.params.to not in prior["voters"]:
@@ -192,12 +192,12 @@ class LeaderTransfer(_LeaderFault[TransferParams]):
         await self._transfer(undo, self._host(undo), self.params.to)
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """In force: another server leads in a later term, by each server's own state. Gone: a server leads, and none is
-        cut off.
+        """In force: another server leads in a later term, by each server's own state. Gone: a server leads, and no
+        server is cut off.
         """
         prior = undo["prior"]
         leader, term = await api.leader_of_terms(self.hosts)
-        measured = f"{leader or 'nobody'} leads in term {term}"
+        measured = f"{leader or 'no server'} leads in term {term}"
         if present:
             right = leader == self.params.to if self.params.to else leader not in (None, prior["leader"])
             asked = f"{self.params.to or 'another server'} leads, after {prior['leader']} in term {prior['term']}"
@@ -226,13 +226,13 @@ class _Electable(_LeaderFault[NoParams]):
         return await super().prior(target)
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """Checks which server reports itself as leader, and whether connections like Raft's pass between the
-        servers.
+        """Checks which server reports itself as leader, and whether connections that begin like Raft's pass between
+        the servers.
         """
         leader, _ = await api.leader_of_terms(self.hosts)
         servers = self._others(undo, [])
         cut = [host.name for host in servers if await rpc.is_cut(host, self._others(undo, [host.name])[0])]
-        words = f"{leader or 'nobody'} leads, Raft's connections of {', '.join(cut) or 'no server'} are cut"
+        words = f"{leader or 'no server'} leads, Raft's connections of {', '.join(cut) or 'no server'} are cut"
         if not present:
             tables = await self._tables(undo)
             left = f"; rules on {', '.join(tables)}" if tables else ""
@@ -252,10 +252,10 @@ class _Electable(_LeaderFault[NoParams]):
 class LeaderAvoid(_Electable):
     """Keeps the server from being elected: it follows and votes, but its own vote requests are dropped.
 
-    Limits: RPC must not be encrypted. With three servers, all others must be there: if one is away, the other can only
-    win with the vote of the avoided one, and only if its log is not behind. Servers without pre-votes (1.10.3) that
-    cannot win raise the term, and elections take longer. `performance.raft_multiplier: 10` is not a substitute: a
-    server with it won five of ten elections on 1.22.2; with this fault it won none.
+    Limits: RPC must not be encrypted. With three servers, both others must be up: if one is away, the other can win
+    only with the avoided server's vote, and only if its log is not behind. A server without pre-votes (1.10.3) that
+    cannot win raises the term, and elections take longer. `performance.raft_multiplier: 10` is not a substitute: a
+    server with this setting won five of ten elections on 1.22.2; with this fault it won none.
     """
 
     kind: ClassVar[str] = "consul.leader.avoid"
@@ -269,7 +269,7 @@ class LeaderAvoid(_Electable):
 
     def _leaderless(self, place: Place) -> Iterable[Claim]:
         away = f"with one of {len(servers_in(place))} servers away and another one unelectable"
-        return needs_majority(place, f"{away}, there may be nobody to lead", others=True)
+        return needs_majority(place, f"{away}, there may be no server that can lead", others=True)
 
     def muted(self, undo: Undo) -> list[Host]:
         return [self._host(undo)]
@@ -278,7 +278,7 @@ class LeaderAvoid(_Electable):
         return leader != str(undo["host"])
 
     def asked(self, undo: Undo) -> str:
-        return f"another server than {undo['host']} leads, and it cannot be elected"
+        return f"{undo['host']} cannot be elected, and another server leads"
 
     async def apply(self, undo: Undo) -> None:
         host = self._host(undo)
@@ -301,7 +301,7 @@ class LeaderPin(_Electable):
     )
 
     def uses(self, place: Place) -> Sequence[Claim]:
-        alone = "the only electable server may be away, and nobody would lead"
+        alone = "the only electable server may be away, and no server would lead"
         return (needs(ANSWERS, alone), *super().uses(place))
 
     def muted(self, undo: Undo) -> list[Host]:
@@ -311,7 +311,7 @@ class LeaderPin(_Electable):
         return leader == str(undo["host"])
 
     def asked(self, undo: Undo) -> str:
-        return f"{undo['host']} leads, and no other can be elected"
+        return f"{undo['host']} leads, and no other server can be elected"
 
     async def apply(self, undo: Undo) -> None:
         leader = await api.leader_of(self.hosts)

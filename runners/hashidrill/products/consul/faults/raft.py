@@ -1,8 +1,8 @@
-"""A raft.db full of free pages, as on the slow leaders of October 2021, and its cure.
+"""Fills raft.db with free pages, as on the slow leaders of October 2021, and compacts it.
 
-BoltDB rewrites the list of its free pages at each commit, 8 bytes per page: with half a million of them, a write of
-16 kB becomes one of 4 MB. The injector writes the file's own structures (hashidrill.products.consul.boltdb), or makes
-Consul do it; the observers are the real `bbolt` and the kernel's count of the process's writes.
+BoltDB rewrites the list of its free pages at each commit, 8 bytes per page: with half a million free pages, a write of
+16 kB becomes one of 4 MB. The injector writes the file's own structures (hashidrill.products.consul.boltdb) or makes
+Consul write them; the observers are the real `bbolt` and the kernel's count of the process's writes.
 """
 
 import itertools
@@ -50,7 +50,7 @@ _WRITES_WITHIN_S = 30.0
 
 @dataclass(frozen=True)
 class Look:
-    """The report of bbolt: free pages, and pages in all."""
+    """What bbolt reports: the number of free pages, and of all pages."""
 
     free: int
     pages: int
@@ -87,7 +87,7 @@ class RaftDb:
         self._compacted = self.path.with_suffix(".compacted")
 
     async def check_usable(self) -> None:
-        """Raises FaultError for a host whose Raft log is not in BoltDB, or keeps no list of free pages."""
+        """Raises FaultError if the host's Raft log is not in BoltDB, or does not store its list of free pages."""
         if self.host.roles.get(api.AGENT) != "server":
             raise FaultError(f"{self.host.name} is not a server, so it has no Raft log; use on: consul:leader")
         store = (await self.host.use(AgentFiles).agent_config(api.AGENT)).get("raft_logstore", {})
@@ -104,7 +104,7 @@ class RaftDb:
             )
 
     async def look(self) -> Look:
-        """Raises FaultError, or WaitTimeoutError when the file is always changing."""
+        """Reads the file with bbolt. Raises FaultError, or WaitTimeoutError if the file changes all the time."""
 
         async def looked() -> tuple[Look | None, str]:
             meta = await self._meta()
@@ -115,7 +115,7 @@ class RaftDb:
         return await wait_until(f"bbolt to read {self.path}", looked, within_s=_LOOKS_WITHIN_S)
 
     async def cost(self) -> Cost:
-        """Measured on some writes of hashidrill's own, one after the other, during any other writes."""
+        """Measures the cost with ten successive writes of hashidrill's own, during any other writes."""
         before = await self._reading()
         key = f"cost/{self.host.name}"
         for number in range(_BURST):
@@ -134,7 +134,7 @@ class RaftDb:
         return Cost((after.written_bytes - before.written_bytes) / transactions, transactions)
 
     async def _reading(self) -> _Reading:
-        """Attributes the server's writes between two looks to the moment between them."""
+        """Reads the transaction number before and after the server's count of bytes, and takes their mean."""
         first = (await self._meta()).transaction
         written = await self.host.use(Processes).written_bytes(api.AGENT)
         second = (await self._meta()).transaction
@@ -151,7 +151,7 @@ class RaftDb:
         return max(_Meta(*row) for row in zip(*columns, strict=True))
 
     async def _beginning_of(self, page: int) -> str:
-        """The beginning of bbolt's output for a page, up to the item count: the rest may be a million lines."""
+        """The beginning of bbolt's output for a page, up to the item count: the rest may have a million lines."""
         said = b""
         command = [str(self.hosts.tool("bbolt")), "page", str(self.path), str(page)]
         async with await anyio.open_process(command, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT) as bbolt:
@@ -179,7 +179,7 @@ class RaftDb:
             await self.running()
 
     async def running(self) -> None:
-        """Returns once the server is in step and takes writes. Raises WaitTimeoutError."""
+        """Returns once the server has caught up and accepts writes. Raises WaitTimeoutError."""
         await api.wait_in_step(self.hosts, self.host)
 
         async def takes() -> tuple[bool | None, str]:
@@ -213,7 +213,7 @@ class RaftDb:
 
 
 MOST_PAGES = 100_000
-"""400 MB of log on each server: half a minute on an ordinary disk."""
+"""They mean 400 MB of log on each server, which takes half a minute on an ordinary disk."""
 _VALUE = b"x" * 400_000
 _AT_ONCE = 2
 _FILLED_WITHIN_S = 120.0
@@ -224,7 +224,7 @@ _KEEP_FEW = {"raft_trailing_logs": 50, "raft_snapshot_threshold": 50, "raft_snap
 
 
 async def bloat_by_writes(db: RaftDb, free_pages: int, config: Mapping[str, Any]) -> None:
-    """Raises FaultError or WaitTimeoutError if the pages are not there in time."""
+    """Makes Consul itself produce the free pages. Raises FaultError or WaitTimeoutError if this takes too long."""
     await _restarted(db, {**config, **_KEEP_ALL})
     key = f"bloat/{db.host.name}"
     target = boltdb.read_meta(db.path).high_water + free_pages
@@ -254,7 +254,7 @@ async def bloat_by_writes(db: RaftDb, free_pages: int, config: Mapping[str, Any]
 
 
 async def restore_configuration(db: RaftDb, config: Mapping[str, Any]) -> None:
-    """Restores the former configuration, if an interrupted bloat left another one."""
+    """Restores the former configuration, if an interrupted bloat left another configuration."""
     if await db.host.use(AgentFiles).agent_config(api.AGENT) != config:
         await _restarted(db, config)
 
@@ -273,7 +273,7 @@ async def _fill(db: RaftDb, key: str, target: int) -> None:
                 "PUT", f"/v1/kv/{markers.PREFIX}/{key}/{number % 4}", body=_VALUE, timeout_s=30.0, agent=api.AGENT
             )
             if answer.status != 200:
-                raise FaultError(f"{db.host.name}: Consul did not take a large write: {api.said(answer)}")
+                raise FaultError(f"{db.host.name}: Consul did not accept a large write: {api.said(answer)}")
             if boltdb.read_meta(db.path).high_water >= target:
                 return
 
@@ -283,13 +283,13 @@ async def _fill(db: RaftDb, key: str, target: int) -> None:
 
 
 _FEWEST, _MOST = 50_000, 2_000_000
-"""400 kB a commit are well over its ordinary cost (some 20 kB); 16 MB are twice the worst that was reported."""
+"""They cost 400 kB a commit, well over the ordinary 20 kB, to 16 MB, twice the worst that was reported."""
 _SEEN = 0.7
-"""The bytes of a commit in progress at the first or the last look may belong to either side: 1 of 10 or two."""
+"""The first and the last look may each fall into a commit, so the bytes of one or two commits in ten are uncertain."""
 _FEW = 500
-"""Free pages of a file that is in use and not bloated: some tens, while old log entries are dropped."""
+"""A file in use that is not bloated has fewer free pages: some tens, while old log entries are dropped."""
 _RESTARTED_WITHIN_S = 10.0
-"""Some 6 s here, from the stop until the server is in step again."""
+"""Measured: some 6 s from the stop until the server has caught up again."""
 
 
 class BloatParams(Strict):
@@ -298,16 +298,16 @@ class BloatParams(Strict):
     free_pages: Annotated[int, Field(ge=_FEWEST, le=_MOST)] = 300_000
     """Number of free pages to produce: 50,000 to 2,000,000; `by: writes` produces at most 100,000."""
     by: Literal["offline", "writes"] = "offline"
-    """How the free pages are made: `offline` or `writes`."""
+    """How the free pages are made: `offline` (into the stopped server's file) or `writes`."""
 
 
 class RaftBloat(OfServers[BloatParams]):
     """Bloats raft.db with free pages, whose list BoltDB rewrites at each commit.
 
-    Limits: only where the log is in BoltDB: Consul 1.10, or `raft_logstore: {backend: boltdb}` in
-    `datacenter.consul.server_config` of newer ones, without `no_freelist_sync`. A leader is restarted and so loses its
-    leadership: `consul.leader.pin` returns it. `bbolt check` reports one leaked page, which Consul does not notice.
-    `by: writes` grows the files of the other servers too, without free pages in them.
+    Limits: the log must be in BoltDB: in Consul 1.10 it is; newer versions need `raft_logstore: {backend: boltdb}` in
+    `datacenter.consul.server_config`, without `no_freelist_sync`. A leader is restarted and so loses its leadership;
+    `consul.leader.pin` gives it back. `bbolt check` reports one leaked page, which Consul does not notice. `by: writes`
+    also grows the files of the other servers, but without free pages in them.
     """
 
     kind: ClassVar[str] = "consul.raft.bloat"
@@ -337,7 +337,7 @@ class RaftBloat(OfServers[BloatParams]):
         db = RaftDb(self.hosts, self.hosts.host(target.host))
         await db.check_usable()
         if self.params.by == "writes" and self.params.free_pages > MOST_PAGES:
-            raise FaultError(f"`by: writes` can make at most {MOST_PAGES} free pages in time; ask for fewer")
+            raise FaultError(f"`by: writes` can produce at most {MOST_PAGES} free pages in time; ask for fewer")
         return {
             "free_pages": (await db.look()).free,
             "config": await db.host.use(AgentFiles).agent_config(target.agent),
@@ -369,7 +369,7 @@ class RaftBloat(OfServers[BloatParams]):
             return Evidence(ok, f"{wanted} free pages, {listed / 1000:.1f} kB a commit", measured, figures)
         ok = look.free <= undo["prior"]["free_pages"] + _FEW and cost.bytes_each < 0.5 * listed
         before = f"{undo['prior']['free_pages']} free pages as before"
-        return Evidence(ok, f"{before}, and far under {listed / 1000:.1f} kB a commit", measured, figures)
+        return Evidence(ok, f"{before}, and under half of {listed / 1000:.1f} kB a commit", measured, figures)
 
     async def revert(self, undo: Undo) -> None:
         """Compacts the file: the log has moved on, so the old file cannot be restored."""
@@ -378,21 +378,21 @@ class RaftBloat(OfServers[BloatParams]):
         if (await db.look()).free > undo["prior"]["free_pages"] + _FEW:
             async with db.stopped():
                 await db.compact()
-        else:  # it was compacted meanwhile, or never bloated
+        else:  # the file was compacted meanwhile, or never bloated
             await db.host.use(ProcessControl).start_agent(undo["agent"])
 
 
 class RaftCompact(OfServers[NoParams]):
     """Stops the server, compacts raft.db with `bbolt compact` and starts it again: Roblox's fix of 2021.
 
-    Limits: it is momentary: nothing is reverted. It needs BoltDB, as `consul.raft.bloat` does.
+    Limits: it is momentary, and is not reverted. It needs BoltDB, as `consul.raft.bloat` does.
     """
 
     kind: ClassVar[str] = "consul.raft.compact"
     cases: ClassVar[Cases] = Cases(momentary=True, overlaps=((SERVERS, {}),))
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, AgentFiles, ProcessControl, Processes})
     observer: ClassVar[Observer] = Observer(
-        "`bbolt page`, and which file it is",
+        "`bbolt page`, and the identity of the file",
         "bbolt, which compacts the file as well",
     )
     once: ClassVar[bool] = True
@@ -416,11 +416,11 @@ class RaftCompact(OfServers[NoParams]):
             await db.compact()
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """In force: another file, with few free pages. Gone: the server is in step and takes writes."""
+        """In force: another file, with few free pages. Gone: the server has caught up and accepts writes."""
         db = RaftDb(self.hosts, self._host(undo))
         if not present:
             await db.running()
-            return Evidence(True, "the server has caught up and takes writes", "it caught up, and takes writes")
+            return Evidence(True, "the server has caught up and accepts writes", "it caught up and accepts writes")
         look, before = await db.look(), undo["prior"]
         other = db.identity() != before["file"]
         return Evidence(

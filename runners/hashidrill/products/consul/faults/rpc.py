@@ -1,16 +1,16 @@
 """Cuts connections to Consul's server port, selected by their protocol; concentrates the agents' streams on one server.
 
-The first byte of a connection to port 8300 names its protocol: 0x01 is Raft's, which a follower only opens to ask
-for votes; 0x08 is gRPC's, which agents use for streams; others are for RPC, like the writes that a follower forwards
-and the blocking queries of agents. The rules inspect that byte and store it as the connection's mark.
+The first byte of a connection to port 8300 names its protocol. 0x01 is Raft: a follower opens such a connection only
+to ask for votes. 0x08 is gRPC, which agents use for streams. Other bytes are RPC, such as the writes that a follower
+forwards and the blocking queries of agents. The rules inspect that byte and store it as the connection's mark.
 
-So a server can vote for others, get the log from the leader and answer RPC, and never win an election. This takes no
-restart, costs the others nothing, and is exact. performance.raft_multiplier 10, meant for slow machines, is not a
-substitute: for 10 to 20 s after a leader's death, a follower with it refuses to vote for others. Measured with three
-servers under writes, ten elections each: elections took 11 to 24 s instead of 2 to 4 s, and on 1.22.2 the server to
-be avoided won all five that followed a killed leader; with these rules it won none of ten on either version.
+So a server can vote for others, get the log from the leader and answer RPC, but never win an election. This needs no
+restart, does not affect the other servers, and is exact. performance.raft_multiplier 10, meant for slow machines, is
+not a substitute: for 10 to 20 s after a leader's death, a follower with this setting refuses to vote for others. In
+ten elections each, with three servers under writes, elections took 11 to 24 s instead of 2 to 4 s, and on 1.22.2 the
+server to avoid won all five that followed a killed leader; with these rules it won none of ten on either version.
 
-The rules also hold for the port on which canaries listen: a canary's request that begins with the digit 1 is cut, so
+The rules also cover the port on which canaries listen: they cut a canary's request that begins with the digit 1, so
 the observer sees the rules at work on a connection of its own.
 """
 
@@ -36,7 +36,7 @@ from hashidrill.products.consul.faults.declared import SELECTED, OfServers, cons
 RPC_PORT = 8300
 CANARY_PORT = 21_990
 _MISSED, _CANARY = 0x00, 0x31
-"""First bytes of a new connection that are cut as well: if the rules missed the first byte, or for the canary."""
+"""Other first bytes that are cut on a new connection: for a first byte that the rules missed, and for the canary."""
 RAFT, _GRPC = 0x01, 0x08
 _REQUEST_VOTE, _REQUEST_PRE_VOTE = 0x01, 0x04
 """First bytes of requests on an older Raft connection."""
@@ -44,7 +44,7 @@ _TRIAL = ExchangeRequest(upload_bytes=1, download_bytes=1, timeout_s=1.0)
 
 
 def cut_votes(addresses: Sequence[str]) -> Cut:
-    """The rules that keep a server from being elected; `addresses` are those of the other servers."""
+    """The rules that keep a server from being elected; `addresses` are the other servers' addresses."""
     older: list[tuple[Word, ...]] = [
         (("doff", doff), ("data", at, 8, True, number))
         for doff, at in PAYLOADS
@@ -54,11 +54,11 @@ def cut_votes(addresses: Sequence[str]) -> Cut:
 
 
 def cut_streams(addresses: Sequence[str]) -> Cut:
-    """The rules that keep an agent from streams of the servers with these addresses.
+    """The rules that block an agent's streams from the servers with these addresses.
 
-    An older connection is recognised by its next frame: HTTP/2's begin with three bytes of length, of which the
-    third is not 0 in a short one; in yamux's, which all other connections use, that byte holds flags that do not
-    exist.
+    An older connection is recognised by its next frame. An HTTP/2 frame begins with a length of three bytes, whose
+    third byte is not 0 in a short frame. In a frame of yamux, which all other connections use, such a third byte would
+    mean flags that do not exist.
     """
     older: list[tuple[Word, ...]] = [
         (("doff", doff), ("data", at, 16, True, 0), ("data", at + 16, 8, False, 0)) for doff, at in PAYLOADS
@@ -76,9 +76,9 @@ def cut_off(addresses: Sequence[str]) -> list[Block]:
 
 
 async def is_cut(host: Host, other: Host) -> bool:
-    """Whether a connection of that host with such a first byte is reset on its way to the other server.
+    """Whether the canary's connection from that host to the other server is reset on its way.
 
-    Raises FaultError when it is neither reset nor answered.
+    Raises FaultError if it is neither reset nor answered.
     """
     await other.use(NetworkCanary).canary_listen(CANARY_PORT)
     [seen] = await host.use(NetworkCanary).exchange(other.address, CANARY_PORT, _TRIAL)
@@ -99,12 +99,12 @@ async def check_readable(host: Host) -> None:
 
 
 UNTIL = (1, 11)
-"""The first version whose agents may stay with the server that they chose, reachable or not.
+"""The first version whose agents may stay with the server that they chose, even if they cannot reach it.
 
-Seen on 1.22.2, of agents that had no stream yet; those of 1.10.3 turn to the next server at once. The exact version
+Seen on 1.22.2 with agents that had no stream yet; agents of 1.10.3 turn to the next server at once. The exact version
 of the change is unknown.
 """
-TOO_NEW = "agents since 1.11 may stay with a server that they cannot reach, and have no streams then"
+TOO_NEW = "agents since 1.11 may stay with a server that they cannot reach, and then have no streams"
 
 
 class StreamsParams(Strict):
@@ -117,35 +117,35 @@ class StreamsParams(Strict):
         ]
         | None
     ) = None
-    """Hosts of client agents, like `[client-1, client-2]`; without it, all. Another step can give the others' streams
-    to another server.
+    """Hosts of client agents, like `[client-1, client-2]`; by default all. Another step can concentrate the streams
+    of the other agents on another server.
     """
 
 
 class StreamsGather(OfServers[StreamsParams]):
     """Concentrates client agents' streams on this server, by blocking streaming to the other servers.
 
-    An agent has all of its streams from one server, drawn by lot when it connects and again every few minutes. With few
-    agents luck decides which server has the load; this fault decides instead. It affects streams alone.
+    An agent gets all its streams from one server, which it draws by lot when it connects and again every few minutes.
+    With few agents, luck decides which server has the load; this fault decides instead. It affects only streams.
 
     Limits: RPC must not be encrypted. The observer sees the rules, not the streams: an agent moves its streams when it
-    next sends on the old connection, which is at once after any change. Newer agents that had no streams yet may get
-    none (1.22.2). The fault does not follow a change of leader. If the server ends or freezes, agents have no streams,
-    and no answers to streamed queries, until it is back. Loads that subscribe directly (`consul.streams`) are not
-    moved.
+    next sends on the old connection, which happens right after any change. Newer agents that had no streams yet may
+    get none (1.22.2). The fault does not follow a change of leader. If the server ends or freezes, agents have no
+    streams, and no answers to streamed queries, until it is back. The fault does not move loads that subscribe directly
+    (`consul.streams`).
     """
 
     kind: ClassVar[str] = "consul.streams.gather"
     cases: ClassVar[Cases] = Cases(on=(("consul:leader", {}),), overlaps="it is for an older Consul")
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, NetworkCanary})
     observer: ClassVar[Observer] = Observer(
-        "connections like gRPC's, from each agent to each server",
+        "connections from each agent to each server that begin like gRPC's",
         "the rules cover the canary's port as well as 8300; the observer does not see an agent's streams",
     )
     Params: ClassVar[type[Strict]] = StreamsParams
 
     def uses(self, place: Place) -> Sequence[Claim]:
-        """Does not claim the server that gets the streams: only the other servers are affected."""
+        """Does not claim the server that gets the streams, because the fault affects only the other servers."""
         there = frozenset(place.having("consul", "client"))
         whose = frozenset(self.params.agents) if self.params.agents and there else EVERYWHERE | there
         return (

@@ -1,7 +1,7 @@
 """Saves a snapshot of Consul's state during the run, and restores it later.
 
 Both happen once, and reverting does not undo them: rolled-back data stays rolled back, and hypotheses judge the
-loss. The observer reads the snapshot file itself, and markers: keys that must be present, or absent.
+loss. The observer reads the snapshot file itself, and marker keys that must be present or absent.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ from hashidrill.products.consul.api import AGENT, said, when_led
 from hashidrill.products.consul.snapshots import Snapshot, SnapshotError, read_snapshot
 
 _SNAPSHOT_WITHIN_S = 30.0
-"""For the request: some 30 kB take 0.1 s; Consul itself waits up to a minute for its leader's part of a restore."""
+"""For one request: a snapshot of 30 kB takes 0.1 s; in a restore, Consul itself waits up to a minute for its leader."""
 
 
 class _OfTheState(BaseFault[P]):
@@ -42,8 +42,8 @@ class _OfTheState(BaseFault[P]):
 class SnapshotSave(SavesSnapshot, _OfTheState[SaveParams]):
     """Saves a snapshot of Consul's state in the recording, for a later restore.
 
-    Limits: it happens at once, and reverting only removes the marker. All servers share one state, so name one host; a
-    follower forwards the request.
+    Limits: it happens at one moment, and reverting only removes the marker. All servers share one state, so name one
+    host; a follower forwards the request to the leader.
     """
 
     kind: ClassVar[str] = "consul.snapshot.save"
@@ -81,16 +81,16 @@ class SnapshotSave(SavesSnapshot, _OfTheState[SaveParams]):
         )
 
     async def _over(self, undo: Undo) -> Evidence:
-        host, asked = self._host(undo), "the datacenter takes a write, and the marker is gone"
+        host, asked = self._host(undo), "the datacenter accepts a write, and the marker is gone"
         if trouble := await markers.takes_a_write(host, undo["fault_id"]):
             return Evidence(False, asked, trouble)
         left = await markers.look(host, _marker_of(self.params.name))
-        # once the file exists, the marker was removed: if it is back, a restore brought it and will remove it
+        # once the file exists, the save has removed its marker: if it is back, a restore brought it and will remove it
         gone = left is None or await anyio.to_thread.run_sync(self._is_saved, undo)
-        return Evidence(gone, asked, f"it takes a write; the marker is {'gone' if gone else 'still there'}")
+        return Evidence(gone, asked, f"it accepts a write; the marker is {'gone' if gone else 'still there'}")
 
     async def revert(self, undo: Undo) -> None:
-        """Removes only a marker left by an interrupted save: the snapshot itself changes nothing."""
+        """Removes only the marker, if an interrupted save left it: a snapshot itself changes nothing."""
         if not await anyio.to_thread.run_sync(self._is_saved, undo):
             await markers.remove(self._host(undo), _marker_of(self.params.name))
 
@@ -104,17 +104,17 @@ class SnapshotSave(SavesSnapshot, _OfTheState[SaveParams]):
 class SnapshotRestore(RestoresSnapshot, _OfTheState[RestoreParams]):
     """Restores a snapshot saved earlier in the run. Reverting does not undo the restore.
 
-    Limits: it happens at once. Nothing restores the rolled-back state; reverting only removes the markers. The step's
-    `for` is how long the method goes on afterwards. Only one restore per run can be judged.
+    Limits: it happens at one moment. The data that it rolls back stays lost; reverting only removes the markers. The
+    step's `for` is how long the method goes on afterwards. Only one restore per run can be judged.
     """
 
     kind: ClassVar[str] = "consul.snapshot.restore"
     observer: ClassVar[Observer] = Observer(
-        "consistent reads and another server's own copy of the markers",
+        "the markers, by consistent reads and in another server's own copy",
         "the markers are the fault's own",
     )
     observed_within_s = 90.0
-    """Followers get the whole state from the leader after it has taken it, and a sick one took 12 s for a write."""
+    """Followers get the whole state only after the leader has restored it; a sick leader took 12 s for a write."""
     cases: ClassVar[Cases] = Cases(
         each=({"snapshot": "before"},),
         momentary=True,
@@ -143,12 +143,12 @@ class SnapshotRestore(RestoresSnapshot, _OfTheState[RestoreParams]):
         host = self._host(undo)
         if not present:
             return await self._over(host, undo)
-        asked = "the marker of the save at its old index, and none of the writes just before the restore"
+        asked = "the save's marker is at its old index, and what was written just before the restore is gone"
         saved = await markers.look(host, _marker_of(self.params.snapshot))
         later = await markers.look(host, _restored_marker(undo))
         back = saved is not None and saved.modify_index == undo["prior"]["marker_index"]
         measured = (
-            f"the save's marker {f'at {saved.modify_index}' if saved else 'absent'} "
+            f"the save's marker is {f'at {saved.modify_index}' if saved else 'absent'} "
             f"(saved at {undo['prior']['marker_index']}); what was written before the restore is "
             f"{'gone' if later is None else 'there'}"
         )
@@ -165,22 +165,22 @@ class SnapshotRestore(RestoresSnapshot, _OfTheState[RestoreParams]):
         return saved is not None and saved.modify_index == undo["prior"]["marker_index"] and later is None
 
     async def _over(self, host: Host, undo: Undo) -> Evidence:
-        asked = "the datacenter takes a write, and the markers are gone"
+        asked = "the datacenter accepts a write, and the markers are gone"
         if trouble := await markers.takes_a_write(host, undo["fault_id"]):
             return Evidence(False, asked, trouble)
         keys = [_marker_of(self.params.snapshot), _restored_marker(undo)]
         left = [key for key in keys if await markers.look(host, key) is not None]
-        return Evidence(not left, asked, f"it takes a write; left: {', '.join(left) or 'nothing'}")
+        return Evidence(not left, asked, f"it accepts a write; left: {', '.join(left) or 'nothing'}")
 
     async def revert(self, undo: Undo) -> None:
-        """Removes only the markers: the state stays that of the snapshot."""
+        """Removes only the markers: the datacenter keeps the snapshot's state."""
         host = self._host(undo)
         left = (_restored_marker(undo), _marker_of(self.params.snapshot))
         await all_at_once(partial(markers.remove, host, key) for key in left)
 
 
 def _elsewhere(copied: bool) -> str:
-    return f"; another server's own copy {'says the same' if copied else 'is not set back'}"
+    return f"; another server's own copy {'says the same' if copied else 'is not restored'}"
 
 
 def _marker_of(name: str) -> str:

@@ -34,26 +34,26 @@ _AT_ONCE = 4
 _WRITTEN_WITHIN_S = 30.0
 _SAMPLES = 16
 _MOST_BYTES = 2_000_000_000
-"""Every server keeps the whole store in memory: with three servers, three times on this machine."""
+"""Every server keeps the whole store in memory: three servers keep it three times on this machine."""
 
 
 class BloatParams(Strict):
     """How many keys, how large, and their prefix, which must be empty."""
 
     keys: int = Field(ge=1, le=1_000_000)
-    """How many, up to 1000000."""
+    """Number of keys, up to 1000000."""
     value: Size = Size("512B")
-    """Size of each, up to 256kB; all together up to 2GB."""
+    """Size of each value, up to 256kB; up to 2GB in all."""
     prefix: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*$", max_length=100)] = (
         "hashidrill/obsolete"
     )
-    """Prefix of the keys; must be empty before."""
+    """Prefix of the keys; no key may exist under it before."""
 
     @model_validator(mode="after")
     def _fits(self) -> BloatParams:
         if self.value > 256_000:
             raise ValueError(
-                f"value {self.value} is too large: Consul takes up to 512 kB per request; use at most 256kB"
+                f"value {self.value} is too large: Consul accepts up to 512 kB per request; use at most 256kB"
             )
         if self.keys * self.value > _MOST_BYTES:
             raise ValueError(f"{self.keys} keys of {self.value} are over {Size(_MOST_BYTES)} in total; write fewer")
@@ -63,8 +63,8 @@ class BloatParams(Strict):
 class KvBloat(BaseFault[BloatParams]):
     """Fills the KV store with `keys` unused keys and deletes them on revert.
 
-    Limits: the keys are in the Raft log and in every server's memory; deleting them does not shrink the log's file, nor
-    the memory at once.
+    Limits: the keys are in the Raft log and in every server's memory. Their deletion does not shrink the log's file,
+    and frees the memory only later.
     """
 
     kind: ClassVar[str] = "consul.kv.bloat"
@@ -77,7 +77,7 @@ class KvBloat(BaseFault[BloatParams]):
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi})
     observer: ClassVar[Observer] = Observer(
         "another server's own copy of the keys",
-        "nothing, if there is another server; a single server is read through the API that took the write",
+        "nothing, if there is another server; a single server is read through the API that accepted the write",
     )
     undone_by: ClassVar[frozenset[str]] = frozenset({"consul.snapshot.restore"})
     Params: ClassVar[type[Strict]] = BloatParams
@@ -111,7 +111,7 @@ class KvBloat(BaseFault[BloatParams]):
 
     async def _copied(self, undo: Undo) -> list[str]:
         answer = await api.ask_another(self.hosts, self._host(undo), f"/v1/kv/{self._folder}", {"keys": ""})
-        return self._listed(f"another server than {undo['host']}", answer)
+        return self._listed(f"a server other than {undo['host']}", answer)
 
     def _listed(self, host: str, answer: ApiAnswer) -> list[str]:
         if answer.status == 404:
@@ -130,7 +130,7 @@ class KvBloat(BaseFault[BloatParams]):
             yield range(first, min(first + size, self.params.keys))
 
     async def apply(self, undo: Undo) -> None:
-        """Writes a few transactions at a time; if one is refused, revert deletes all that were written."""
+        """Writes a few transactions at a time; if one is refused, revert deletes all keys that were written."""
         chance = random.Random(undo["fault_id"])
         limit = anyio.CapacityLimiter(_AT_ONCE)
         value = base64.b64encode(chance.randbytes(int(self.params.value))).decode()
@@ -145,7 +145,7 @@ class KvBloat(BaseFault[BloatParams]):
             raise FaultError(f"{undo['host']}: could not write {len(batch)} keys: {api.said(answer)}")
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """Counts the keys in another server's copy, and looks at the size of some values there."""
+        """Counts the keys in another server's copy, and checks the size of some values there."""
         keys = await self._copied(undo)
         if not present:
             return Evidence(not keys, f"no key under {self._folder}", f"{len(keys)} keys", {"keys": len(keys)})
@@ -164,7 +164,7 @@ class KvBloat(BaseFault[BloatParams]):
         )
 
     async def revert(self, undo: Undo) -> None:
-        """Deletes nothing if nothing is there."""
+        """Deletes the keys, if there are any."""
         if not await self._keys(undo["host"]):
             return
         answer = await api.when_led(
@@ -175,20 +175,20 @@ class KvBloat(BaseFault[BloatParams]):
 
 
 _MOST = 10_000
-"""The largest number of sessions of one node: more than a drill creates, and few enough for a journal entry."""
+"""The most sessions that one fault ends: more than a drill creates, and few enough for a journal entry."""
 _SESSIONS_AT_ONCE = 50
 _STORE_WITHIN_S = 30.0
 
 
 class ExpireParams(Strict):
-    """The sessions to end: those of the host's node whose name begins so; empty for all."""
+    """Which sessions of the host's node to end."""
 
     prefix: str = ""
-    """Only sessions whose name begins so; without it, all."""
+    """Ends only sessions whose name begins with this; by default all."""
 
 
 class SessionExpire(BaseFault[ExpireParams]):
-    """Destroys all sessions of a node, or those with a name, at once: the same effect as an expired TTL.
+    """Destroys a node's sessions at once, all or by a prefix of their names: the same effect as an expired TTL.
 
     Limits: no timer runs out, so this says nothing about the precision of TTLs. The fault reads the whole KV store to
     find the keys that these sessions hold.
@@ -204,7 +204,7 @@ class SessionExpire(BaseFault[ExpireParams]):
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi})
     observer: ClassVar[Observer] = Observer(
         "another server's own copy of the sessions and locks",
-        "nothing, if there is another server; a single server is read through the API that took the write",
+        "nothing, if there is another server; a single server is read through the API that accepted the write",
     )
     once: ClassVar[bool] = True
     Params: ClassVar[type[Strict]] = ExpireParams
@@ -213,7 +213,7 @@ class SessionExpire(BaseFault[ExpireParams]):
         return (*rights.READS, rights.SESSIONS, rights.keys("", "read"))
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
-        """The sessions and their locks. Raises FaultError when there are none: the fault would have no effect."""
+        """The sessions and their locks. Raises FaultError if there are no sessions: the fault would have no effect."""
         host = self.hosts.host(target.host)
         found = await api.get(host, f"/v1/session/node/{host.name}", {"consistent": ""})
         sessions = {one["ID"]: one["Name"] for one in found if one["Name"].startswith(self.params.prefix)}
@@ -221,11 +221,11 @@ class SessionExpire(BaseFault[ExpireParams]):
             named = f" with a name that begins with {self.params.prefix!r}" if self.params.prefix else ""
             raise FaultError(f"{host.name}: its node has no session{named}, so nothing could expire")
         if len(sessions) > _MOST:
-            raise FaultError(f"{host.name}: its node has {len(sessions)} sessions, more than {_MOST}; name a prefix")
+            raise FaultError(f"{host.name}: its node has {len(sessions)} sessions, more than {_MOST}; set `prefix`")
         return {"sessions": sessions, "locks": await self._locks(target.host, sessions)}
 
     async def _locks(self, host: str, sessions: Mapping[str, str]) -> dict[str, str]:
-        """Key -> holding session, for the locks of these sessions. Reads the whole store: Consul has no other way."""
+        """Key -> holding session, for the locks of these sessions. Reads the whole store; Consul has no other way."""
         path, params = "/v1/kv/", {"recurse": "", "consistent": ""}
         answer = await api.when_led(self.hosts.host(host), "GET", path, params=params, timeout_s=_STORE_WITHIN_S)
         if answer.status == 404:
@@ -256,8 +256,8 @@ class SessionExpire(BaseFault[ExpireParams]):
         total, locks = len(prior["sessions"]), len(prior["locks"])
         return Evidence(
             not left and not held,
-            f"none of {total} sessions, none of their {locks} locks",
-            f"{len(left)} of the sessions, {len(held)} of the locks",
+            f"none of the {total} sessions is left, and none of their {locks} locks is held",
+            f"{len(left)} of the sessions are left, {len(held)} of the locks are held",
             {"sessions": total, "locks": locks, "left": len(left), "held": len(held)},
         )
 
@@ -270,7 +270,7 @@ class SessionExpire(BaseFault[ExpireParams]):
             held.append(key)
 
     async def _takes_sessions(self, undo: Undo) -> Evidence:
-        host, asked = self._host(undo), "a session can be made on that node"
+        host, asked = self._host(undo), "a session can be created on that node"
         made = await host.use(AgentApi).api(
             "PUT", "/v1/session/create", body=json.dumps({"Name": undo["fault_id"]}).encode(), agent=api.AGENT
         )
@@ -278,10 +278,10 @@ class SessionExpire(BaseFault[ExpireParams]):
             return Evidence(False, asked, api.said(made))
         session = made.json()["ID"]
         await host.use(AgentApi).api("PUT", f"/v1/session/destroy/{session}", agent=api.AGENT)
-        return Evidence(True, asked, f"made {session} and ended it")
+        return Evidence(True, asked, f"created {session} and ended it")
 
     async def revert(self, undo: Undo) -> None:
-        """Does nothing: a client that lost its session makes a new one, or has a bug."""
+        """Does nothing: a client that lost its session creates a new one, or has a bug."""
 
 
 async def _each(calls: Iterable[Callable[[], Coroutine[Any, Any, None]]]) -> None:

@@ -1,4 +1,4 @@
-"""The base of loads on Consul: their places, the send time in each change, and honest outcomes."""
+"""The base of loads on Consul: the keys they leave, the send time in each change, and the outcome of each write."""
 
 import re
 
@@ -29,17 +29,17 @@ def mark(sent_ns: int) -> str:
 
 
 def newest_ns(told: bytes) -> int:
-    """The latest send time marked in the text; 0 without a mark."""
+    """The latest send time marked in the text; 0 if no time is marked."""
     return max((int(found) for found in _MARK.findall(told)), default=0)
 
 
 def write_reply(answer: Answer) -> Reply:
     """The outcome of a KV write.
 
-    `ok` is 200 with the body `true`. `fail` was certainly not applied: no connection, a request that Consul refused
-    (4xx, rate limits included), or the body `false`. Any other answer is `unknown`: a timeout, a connection lost
-    after the request may have left, and every 5xx. "No cluster leader" is one of these: the agent that answers it
-    may have forwarded the write to a leader that lost leadership while it replicated.
+    `ok` is 200 with the body `true`. `fail` means that the write was certainly not applied: there was no connection,
+    Consul refused the request (4xx, rate limits included), or the body is `false`. Any other result is `unknown`: a
+    timeout, a connection lost after the request may have left, and every 5xx, even "No cluster leader": the agent
+    that says so may have forwarded the write to a leader that lost leadership while it replicated the write.
     """
     if not answer.sent:
         return Reply("fail", error=answer.error, reason=answer.why)

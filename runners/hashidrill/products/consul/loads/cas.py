@@ -1,8 +1,8 @@
 """`consul.kv.cas`: clients that read, write and compare-and-set few keys, so that their history can be checked.
 
-The register test of Jepsen, with Consul's own compare-and-set: a client reads a key with `?consistent`, remembers its
-ModifyIndex, and sets a new value with `?cas=INDEX`, which Consul does only while the key still has that index. Every
-value is written once in a run, so a value read identifies its write.
+This is Jepsen's register test, with Consul's own compare-and-set: a client reads a key with `?consistent`, remembers
+its ModifyIndex, and sends a new value with `?cas=INDEX`. Consul sets it only if the key still has that index. Every
+value is written only once in a run, so a value that is read identifies its write.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Step:
     | op | value | index | expected |
     |---|---|---|---|
     | read | what the key held (None: no such key) | its ModifyIndex (0: no such key) | None |
-    | write | what is put, whatever is there | 0 | None |
+    | write | what is put, whatever the key holds | 0 | None |
     | cas | what is put if the key still has `index` | the ModifyIndex sent | the value read with that index |
-    | miss | as cas | as cas | as cas: Consul answered that the key no longer has it |
+    | miss | as cas | as cas | as cas; Consul answered that the key no longer has that index |
 
-    A `miss` is recorded with the outcome `ok`: the question was answered, and the answer says something about the key.
-    A `cas` with the outcome `ok` did set the value. `expected` None with `index` 0 asks that there be no such key.
+    A `miss` is recorded with the outcome `ok`: Consul did answer, and the answer says something about the key.
+    A `cas` with the outcome `ok` did set the value. `expected` None with `index` 0 requires that the key is absent.
     """
 
     op: str
@@ -73,10 +73,10 @@ class KvCas(ConsulLoad):
         rate: LoadRate
         keys: Annotated[int, Field(ge=1, le=1000, description="How many keys the clients compete for")] = 4
         clients: Annotated[
-            int, Field(ge=1, le=1000, description="How many clients, each with its own memory of its reads")
+            int, Field(ge=1, le=1000, description="How many clients; each one remembers its own reads")
         ] = 5
-        reads: Annotated[Percent, Field(ge=0, le=1, description="Share that only reads")] = Percent("40%")
-        writes: Annotated[Percent, Field(ge=0, le=1, description="Share that writes unconditionally")] = Percent("10%")
+        reads: Annotated[Percent, Field(ge=0, le=1, description="Share of operations that only read")] = Percent("40%")
+        writes: Annotated[Percent, Field(ge=0, le=1, description="Share that write unconditionally")] = Percent("10%")
         via: Via = "consul:clients"
         timeout: Timeout = Duration("10s")
 
@@ -99,7 +99,7 @@ class KvCas(ConsulLoad):
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:
         super().__init__(name, params, context)
         self._seen: dict[tuple[int, str], Step] = {}
-        """What each client read of each key and has not used yet."""
+        """For each client and key, the read that the client has not used yet."""
         self._used: set[str] = set()
         self._planned: dict[int, Step] = {}
         """The planned steps of operations that have not ended."""
@@ -133,7 +133,7 @@ class KvCas(ConsulLoad):
         return key, step.value or ""
 
     def _step(self, n: int) -> tuple[str, Step]:
-        """Draws the step from the number of the operation, so that runs can be compared."""
+        """Draws the step, with the operation's number as the seed, so that runs can be compared."""
         draw = random.Random(f"{self.name}.{n}")
         key = self._key(draw.randrange(self.params.keys))
         self._used.add(key)
@@ -141,7 +141,7 @@ class KvCas(ConsulLoad):
         new = stamp(self.context.run_id, n)
         if share < self.params.writes:
             return key, Step("write", new)
-        # a read is good for one attempt: the client's own success makes it old
+        # a read serves one attempt: if that succeeds, the index that was read is out of date
         seen = None
         if share >= self.params.writes + self.params.reads:
             seen = self._seen.pop((n % self.params.clients, key), None)

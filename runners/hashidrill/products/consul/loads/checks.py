@@ -1,7 +1,7 @@
-"""`consul.health_checks`: HTTP checks that the agents make, and how well they keep their interval.
+"""`consul.health_checks`: HTTP checks that the agents make; measures how well they keep their interval.
 
-Every agent that `via` selects makes all the checks, so they multiply with the agents, as every node of a load
-balancer checked every backend in line-lbaas-2021. The agents do the work; the load's own server measures when each
+Every agent that `via` selects makes all the checks, so the number of checks grows with the agents: in line-lbaas-2021
+every node of a load balancer checked every backend. The agents do the work; the load's own server measures when each
 check arrives. hashidrill.core.loads.arrivals defines an operation.
 """
 
@@ -30,7 +30,7 @@ from hashidrill.products.consul.loads.base import ConsulLoad
 from hashidrill.products.consul.loads.kv import PREFIX, PREPARE_WITHIN_S, Via
 
 SHORTEST_INTERVAL = Duration("1s")
-"""Consul lengthens shorter ones."""
+"""Consul lengthens shorter intervals."""
 MOST_PER_S = 3000
 """Checks a second that one process can answer in time, with a margin."""
 _LOOK_EVERY_S = 0.25
@@ -47,7 +47,7 @@ def _sane_interval(interval: Duration) -> Duration:
 
 
 class HealthChecks(ConsulLoad):
-    """Registers `checks` HTTP checks on each agent. An operation is one check; its latency is how late it came.
+    """Registers `checks` HTTP checks on each agent. An operation is one check; its latency is how late it arrived.
 
     The signal `LOAD.registered` is the number of checks.
     """
@@ -57,7 +57,7 @@ class HealthChecks(ConsulLoad):
     signals: ClassVar[Mapping[str, None]] = {"registered": None}
 
     class Params(Strict):
-        """The checks of each agent, and their interval. The profile's level is that of `checks`."""
+        """The number of checks on each agent, which the load's profile scales, and their interval."""
 
         checks: Annotated[int, Field(ge=1, le=20_000, description="How many checks each agent makes")] = 50
         interval: Annotated[
@@ -72,7 +72,7 @@ class HealthChecks(ConsulLoad):
         def _bounded(self) -> HealthChecks.Params:
             if (per_s := self.checks / self.interval) > MOST_PER_S:
                 raise ValueError(
-                    f"{per_s:.0f} checks a second from each agent; at most {MOST_PER_S} in all are answered"
+                    f"{per_s:.0f} checks a second from each agent; the load answers at most {MOST_PER_S} in all"
                 )
             return self
 
@@ -91,10 +91,10 @@ class HealthChecks(ConsulLoad):
         """How many checks every agent makes now."""
 
     async def prepare(self, *, within_s: float = PREPARE_WITHIN_S) -> None:
-        """Register the service and all checks with every agent.
+        """Registers the service and all checks with every agent.
 
-        Raises DatacenterError for more checks than can be answered, WaitTimeoutError when an agent does not take them
-        within `within_s` seconds.
+        Raises DatacenterError for more checks than the load can answer, and WaitTimeoutError if an agent does not
+        accept them within `within_s` seconds.
         """
         if self.params.checks > self._most():
             raise DatacenterError(
@@ -189,7 +189,7 @@ class HealthChecks(ConsulLoad):
         return self._arrivals.arrived(check, self.context.clock.now_ns(), self._emit)
 
     def _definition(self, endpoint: str, number: int) -> bytes:
-        """A check that begins as passing, so that its first answer changes nothing in the catalog."""
+        """A check that begins as passing, so that its first result changes nothing in the catalog."""
         return json.dumps(
             {
                 "ID": self._check_id(number),
@@ -225,7 +225,7 @@ class HealthChecks(ConsulLoad):
 
 
 def _check(endpoint: str, number: int) -> str:
-    """The name of a check where it arrives, and in the recording: its agent and its number."""
+    """The name of a check in its URL and in the recording: its agent and its number."""
     return f"{urlsplit(endpoint).hostname}/{number}"
 
 

@@ -28,7 +28,7 @@ from hashidrill.products.consul.loads.views import Service
 _LEAVE_WITHIN_S = 4.0
 _CHECK_TTL = "1h"
 _NOWHERE = "192.0.2.1"
-"""An address for documentation (RFC 5737), without a host."""
+"""An address reserved for documentation (RFC 5737); no host has it."""
 _GONE = (200, 404)
 _FLIPS = ("critical", "passing")
 
@@ -41,28 +41,29 @@ class ServiceChurn(ConsulLoad):
     class Params(Strict):
         """Each instance is registered, becomes critical, becomes passing, is deregistered, and so on.
 
-        An agent carries out one change after the other, each up to its commit by Raft. An unlimited queue would
-        outlast the load, so no change starts while `at_once` are in flight: the load then offers as many as the
-        datacenter takes, and the verdict says how many.
+        An agent carries out one change at a time and waits until Raft has committed it. An unlimited queue would
+        outlast the load, so no change starts while `at_once` changes are in flight. The load then offers only as many
+        changes as the datacenter completes, and the verdict says how many.
         """
 
         rate: LoadRate
         services: Annotated[int, Field(ge=1, le=10_000, description="Number of instances, each with its own id")] = 50
         service: Service = "hashidrill"
         at_once: Annotated[
-            int, Field(ge=1, le=10_000, description="The most changes in flight; at that number none starts")
+            int, Field(ge=1, le=10_000, description="Maximum changes in flight; at this number no change starts")
         ] = 50
         through: Annotated[
             str,
             Field(
                 pattern="^(agents|catalog)$",
                 description=(
-                    "`catalog`: registered with the servers, as an external service is, without waiting for each other"
+                    "`catalog`: instances are registered with the servers, like an external service's, so changes of "
+                    "different instances do not wait for each other"
                 ),
             ),
         ] = "agents"
         only: Annotated[
-            str, Field(pattern="^(flips|all)$", description="`flips`: registered once; afterwards only checks change")
+            str, Field(pattern="^(flips|all)$", description="`flips`: after one registration, only the check changes")
         ] = "all"
         via: Via = "consul:clients"
         timeout: Timeout = Duration("30s")
@@ -91,7 +92,7 @@ class ServiceChurn(ConsulLoad):
             await self.open_loop(self._plan, self._change, at_once=self.params.at_once).run(emit)
 
     async def clean_up(self) -> None:
-        """Deregisters the instances, for a few seconds: it does not wait for a sick agent."""
+        """Deregisters the instances. Gives up after 4 s, so that it does not wait for a sick agent."""
 
         async def leave(instance: int) -> None:
             await self._send(instance, self._id(instance), "deregister")
@@ -152,9 +153,7 @@ class ServiceChurn(ConsulLoad):
 
 
 def _reply(answer: Answer, step: str) -> Reply:
-    """`ok` is 200, or an answer that the instance to remove is missing; `fail` a refusal; any other answer is
-    `unknown`.
-    """
+    """`ok` is 200, or 404 for the removal of an instance. `fail` is a refusal. Any other answer is `unknown`."""
     said = answer.error or answer.body[:200].decode(errors="replace").strip()
     if answer.status == 200:
         return Reply("ok", status=200)

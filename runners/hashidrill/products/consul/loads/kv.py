@@ -26,21 +26,21 @@ from hashidrill.products.consul.loads.base import ConsulLoad, left, mark, write_
 
 PREFIX = "hashidrill"
 ONCE_PREFIX = "hashidrill-once"
-"""The prefix of keys that are written once: apart, so that watches and reads of the others do not see them."""
+"""The prefix of keys that are written once. It differs from PREFIX, so watches and reads do not see these keys."""
 MAX_VALUE_BYTES = 512 * 1024
 """Consul's own default limit on a value, `limits.kv_max_value_size`."""
 MAX_TXN = 64
 """Consul's limit on the operations of a transaction."""
 ONCE_KEYS = 20_000
 ONCE_BYTES = 32_000_000
-"""After this many keys that are written once, or bytes in them, the share of such writes shrinks (`Turns`)."""
+"""After this many keys that are written once, or this many bytes, the share of such writes shrinks (`Turns`)."""
 FINAL_READS_WITHIN_S = 60.0
 PREPARE_WITHIN_S = 60.0
 
 _SEPARATOR = ";"
 _RECURSE_LIMIT_BYTES = 16_000_000
 _FOLDER_BYTES = 1_000_000
-"""Bytes of values in one folder of keys that are written once: one recursive read answers one folder."""
+"""Bytes of values in one folder of keys that are written once: one recursive read returns one folder."""
 _LEAVE_WITHIN_S = 5.0
 _SEED_BYTES = 64
 
@@ -52,12 +52,12 @@ def _sane_value(size: Size) -> Size:
 
 
 Via = Annotated[
-    str, Field(description="Selector of the agents asked, in turn; servers when there are no client agents")
+    str, Field(description="Selector of the agents to send to, in turn; the servers if there are no client agents")
 ]
 
 
 def padded(identity: str, size_bytes: int, sent: str = "") -> bytes:
-    """The value to write: the identity, a separator, its send time (`changes.mark`), and filler."""
+    """The value to write: the identity, a separator, its send time (`base.mark`), and filler."""
     return f"{identity}{_SEPARATOR}{sent}".ljust(size_bytes, "x").encode()
 
 
@@ -78,7 +78,7 @@ class _KvLoad(ConsulLoad):
 
     @classmethod
     def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:
-        """Keys in turn stay for the next run in a local datacenter."""
+        """The load's keys. In a local datacenter, the keys written in turn stay for the next run."""
         once = bool(getattr(params, "once", 0))
         return (left(f"{PREFIX}/{name}/"), *([left(f"{ONCE_PREFIX}/{name}/{run_id}/")] if once else []))
 
@@ -94,7 +94,7 @@ class _KvLoad(ConsulLoad):
 
 
 class _Batch:
-    """Writes that are sent together, as one transaction: the write that opens it sends it, the others wait."""
+    """Writes that are sent as one transaction: the first write of the batch sends it; the others wait for the reply."""
 
     def __init__(self) -> None:
         self.sets: list[dict[str, Any]] = []
@@ -103,7 +103,7 @@ class _Batch:
 
 
 class Batches:
-    """Collects writes: a batch is sent with `most` writes, or when its first one has waited for `linger_s`."""
+    """Collects writes, and sends a batch when it holds `most` writes or its first write has waited for `linger_s`."""
 
     def __init__(self, send: Callable[[list[dict[str, Any]]], Awaitable[Reply]], most: int, linger_s: float) -> None:
         self._send, self._most, self._linger_s = send, most, linger_s
@@ -125,7 +125,7 @@ class Batches:
         if self._open is batch:
             self._open = None
         reply = await self._send(batch.sets)
-        if not batch.reply.done():  # cancelled, with a write that waited for it
+        if not batch.reply.done():  # the cancellation of a waiting write cancels the future too
             batch.reply.set_result(reply)
         return reply
 
@@ -143,11 +143,11 @@ def txn_reply(answer: Answer, writes: int) -> Reply:
 class KvWrite(_KvLoad):
     """Writes unique values and reads back at the end what the datacenter kept.
 
-    With `batch`, writes are sent in transactions: many at a time under load, and a lone one once it has waited for
-    `linger`, as the leases of juju-2021 did (200 ms).
+    With `batch`, writes are sent in transactions. Under load a transaction holds many writes; a lone write is sent
+    once it has waited for `linger`, as the leases of juju-2021 did (200 ms).
 
-    At the end the load reads its keys 1 MB at a time, and deletes them; if the agents do not answer within 5 s, the
-    signal `LOAD.left` says how many remain.
+    At the end the load reads its keys, 1 MB at a time, and deletes those that were written once; if the agents do not
+    answer within 5 s, the signal `LOAD.left` says how many keys remain.
     """
 
     kind: ClassVar[str] = "consul.kv.write"
@@ -156,7 +156,7 @@ class KvWrite(_KvLoad):
     class Params(Strict):
         """`rate` writes a second, each with a value of `value` bytes that is unique in the run.
 
-        `once` is the share that goes to keys which nothing overwrites; the others go to `keys` keys in turn.
+        `once` is the share of writes to keys that nothing overwrites; the other writes go to `keys` keys in turn.
         """
 
         rate: LoadRate
@@ -165,10 +165,10 @@ class KvWrite(_KvLoad):
         """Size of each value."""
         once: Annotated[
             Percent,
-            Field(ge=0, le=1, description="Share of writes that go to keys written only once, so that a loss shows"),
+            Field(ge=0, le=1, description="Share of writes to keys that are written only once, which reveal a loss"),
         ] = Percent("90%")
         batch: Annotated[
-            int, Field(ge=1, le=MAX_TXN, description="Most writes of one transaction; 1: none are sent together")
+            int, Field(ge=1, le=MAX_TXN, description="Maximum writes in a transaction; 1: each write is sent alone")
         ] = 1
         linger: Annotated[
             Duration, Field(ge=0, le=60, description="How long the first write of a batch waits for others")
@@ -180,8 +180,8 @@ class KvWrite(_KvLoad):
         def _fits(self) -> KvWrite.Params:
             if self.batch > 1 and self.batch * self.value > MAX_VALUE_BYTES / 2:
                 raise ValueError(
-                    f"{self.batch} values of {self.value} are over {Size(MAX_VALUE_BYTES // 2)}: Consul takes no larger"
-                    " transaction"
+                    f"{self.batch} values of {self.value} are over {Size(MAX_VALUE_BYTES // 2)}: Consul accepts no"
+                    " larger transaction"
                 )
             return self
 
@@ -233,7 +233,7 @@ class KvWrite(_KvLoad):
         self._turns.skip_to(n)
 
     async def final_reads(self, *, within_s: float = FINAL_READS_WITHIN_S) -> Mapping[str, str | None]:
-        """The identity of each tried key's value now (None: the key is absent); consistent reads.
+        """For each key that the load tried to write, the identity of its value now (None: absent), by consistent reads.
 
         Retries until `within_s` seconds are over, then raises WaitTimeoutError with the last answer.
         """
@@ -277,9 +277,9 @@ class KvWrite(_KvLoad):
         return found
 
     async def clean_up(self) -> None:
-        """Deletes the keys that were written once, for a few seconds: it does not wait for a sick agent.
+        """Deletes the keys that were written once. Gives up after 5 s, so that it does not wait for a sick agent.
 
-        Otherwise they would accumulate in a permanent datacenter. The next run uses the other keys again.
+        Otherwise these keys would accumulate in a permanent datacenter. The next run uses the other keys again.
         """
         if not self._turns.once:
             return
@@ -328,7 +328,7 @@ class KvRead(_KvLoad):
         query = "?raw" if self.params.mode == "default" else f"?raw&{self.params.mode}"
         async with self.client() as http:
 
-            def get(n: int, key: str, value: str) -> Request:  # noqa: ARG001 - a read plans no value
+            def get(n: int, key: str, value: str) -> Request:  # noqa: ARG001 - a read has no value
                 return "GET", self.endpoint(n) + _path(key) + query, None
 
             await self.request_loop(http, self._plan, get, _read_reply).run(emit)

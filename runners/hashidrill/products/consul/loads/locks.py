@@ -1,9 +1,9 @@
 """`consul.lock`: contenders that claim, renew and release locks, each with a session of its own.
 
-The leases of juju-2021, made of Consul's sessions: a contender makes a session with a TTL, claims a key with it
-(`?acquire`), renews the session at its time whatever the result of the last renewal, and gives the lock back
-(`?release`). It believes that it holds the lock until one TTL after it *sent* the last renewal that was
-acknowledged: Consul expires a session no sooner than that (and as late as two TTLs after it).
+They are the leases of juju-2021, built on Consul's sessions. A contender creates a session with a TTL and claims a
+key with it (`?acquire`). It renews the session on schedule, whatever the result of the last renewal, and gives the
+lock back (`?release`). It believes that it holds the lock until one TTL after it *sent* the last acknowledged renewal:
+Consul expires a session no sooner than that, and perhaps only two TTLs after the renewal.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class Action:
 
     | op | means, with the outcome `ok` |
     |---|---|
-    | session | a session was made, with a TTL of `ttl_s` seconds |
+    | session | a session was created, with a TTL of `ttl_s` seconds |
     | claim | the lock was acquired |
-    | refused | a claim was answered: another session holds the lock, or its lock-delay is not over |
+    | refused | a claim was refused: another session holds the lock, or its lock-delay is not over |
     | renew | the session's TTL starts again |
     | release | the lock was given back |
-    | fence | the key was read: `lock_index` is its LockIndex, `session` who held it (empty: nobody) |
+    | fence | the key was read: `lock_index` is its LockIndex, `session` the holder's session (empty: not held) |
     | end | the session was destroyed |
     """
 
@@ -65,7 +65,7 @@ class Action:
 
     @classmethod
     def of(cls, detail: Detail | None) -> Action:
-        """Raises ValueError if the text is not an action of a lock load."""
+        """Raises ValueError if the detail is not an action of a lock load."""
         return detail_as(cls, detail, TABLE, "consul.lock")
 
 
@@ -83,10 +83,10 @@ class Pacing:
 
 
 class Contender:
-    """Claims one lock at even intervals while it has none, and renews its session at even intervals.
+    """Claims its lock at even intervals while it does not hold it, and renews its session at even intervals.
 
-    Both are open loop: requests are sent on schedule, whatever the earlier answers, so a slow answer does not hide
-    demand. Only sessions are made one after the other, because a second one would be useless.
+    Claims and renewals are open loop: they are sent on schedule, whatever the earlier answers, so a slow answer does
+    not hide demand. A contender creates only one session at a time, because a second session would be useless.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Contender:
         self.key = key
         self.session = ""
         self.lost = 0
-        """How often the contender held the lock by its own account, and lost it without a release."""
+        """How often the contender believed that it held the lock, and then lost it without a release."""
         self._pacing = pacing
         self._agenda = agenda
         self._send = send
@@ -143,7 +143,7 @@ class Contender:
         elif not self.holds:
             self._spawn(self._claim(due_ns, self.session))
         elif self._pacing.hold_s is not None and due_ns >= self._acquired_ns + _ns(self._pacing.hold_s):
-            # from here on it does not rely on the lock, whatever the request's result
+            # from now on the contender does not rely on the lock, whatever the request's result
             self._acquired, self._released_ns = False, self._now_ns()
             self._spawn(self._do(due_ns, Action("release", self.holder, self.session)))
 
@@ -176,7 +176,7 @@ class Contender:
                 return
 
     def _note_claim(self, done: Operation, session: str) -> None:
-        # a renewal sent before a release may have been applied before it, and then proves nothing
+        # a claim sent before a release may have been applied before that release, and then proves nothing
         got = Action.of(done.detail).op == "claim" and done.start_ns > self._released_ns
         if got and not self._acquired:
             self._acquired, self._acquired_ns = True, done.end_ns
@@ -238,7 +238,7 @@ class Contender:
 
 
 def answered(action: Action, **learned: Any) -> Detail:
-    """The action with its answer, for `Reply.detail`."""
+    """The action with what its answer says, for `Reply.detail`."""
     return replace(action, **learned).detail()
 
 
@@ -247,9 +247,9 @@ def _ns(seconds: float) -> int:
 
 
 LONGEST_TTL = Duration("24h")
-"""Consul's own limit. The shortest is the servers' `session_ttl_min`, 10 s unless their configuration says less."""
+"""Consul's own limit. The shortest TTL is the servers' `session_ttl_min`, by default 10 s."""
 LONGEST_LOCK_DELAY = Duration("60s")
-"""Consul cuts longer ones down to this."""
+"""Consul shortens longer delays to this."""
 MOST_PER_S = 5000
 _LOOK_EVERY_S = 0.25
 _LEAVE_WITHIN_S, _ANSWERS_WITHIN_S = 4.0, 1.0
@@ -276,12 +276,12 @@ class Lock(ConsulLoad):
     signals: ClassVar[Mapping[str, None]] = {"held": None, "lost": None, "moved": None}
 
     class Params(Strict):
-        """How many contenders take which locks, how often, and what they do without an answer.
+        """How many contenders claim how many locks, how often, and what they do if no answer comes.
 
         The incident's leases: `{ttl: 5s, renew: 4.5s}` (abusive), `{ttl: 10s, renew: 5s}` (its test tool's default),
-        `{ttl: 60s, renew: 30s}` (normal). Consul takes TTLs under 10s only with `session_ttl_min` in its
-        configuration. Its bad clients: `{claim_retries: 10, renew_retries: 10}`; good ones: `{claim_retries: 0,
-        renew_retries: 3}`.
+        `{ttl: 60s, renew: 30s}` (normal). Consul accepts TTLs under 10s only if its configuration lowers
+        `session_ttl_min`. The incident's bad clients: `{claim_retries: 10, renew_retries: 10}`; its good clients:
+        `{claim_retries: 0, renew_retries: 3}`.
         """
 
         holders: Annotated[
@@ -303,10 +303,10 @@ class Lock(ConsulLoad):
                 ge=0, le=LONGEST_LOCK_DELAY, description="How long a lock cannot be claimed after its session was lost"
             ),
         ] = Duration("15s")
-        claim_retries: Annotated[int, Field(ge=0, le=100, description="How often a claim is sent again")] = 0
-        renew_retries: Annotated[int, Field(ge=0, le=100, description="How often a renewal is sent again")] = 3
-        backoff: Annotated[Duration, Field(ge=0, description="What a retry waits")] = Duration("200ms")
-        move_on: Annotated[bool, Field(description="Go on at the next agent when one gives no answer")] = False
+        claim_retries: Annotated[int, Field(ge=0, le=100, description="How often a failed claim is sent again")] = 0
+        renew_retries: Annotated[int, Field(ge=0, le=100, description="How often a failed renewal is sent again")] = 3
+        backoff: Annotated[Duration, Field(ge=0, description="How long a retry waits")] = Duration("200ms")
+        move_on: Annotated[bool, Field(description="Use the next agent when one does not answer")] = False
         via: Via = "consul:clients"
         timeout: Timeout = Duration("3s")
 
@@ -340,7 +340,7 @@ class Lock(ConsulLoad):
 
     @classmethod
     def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:  # noqa: ARG003 - of all loads
-        """The locks. If the run died, its sessions end by their TTL."""
+        """The keys of the locks. If the run dies, its sessions expire after their TTL."""
         return (left(f"{PREFIX}/{name}/"),)
 
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:
@@ -350,12 +350,12 @@ class Lock(ConsulLoad):
         self._moves: Counter[int] = Counter()
         """How often each contender went on to the next agent."""
         self._sessions: set[str] = set()
-        """Sessions that were made, and not ended."""
+        """Sessions that were created and have not been ended."""
 
     async def prepare(self, *, within_s: float = PREPARE_WITHIN_S) -> None:
-        """Makes a session and ends it, to check that Consul takes the TTL.
+        """Creates a session and ends it, to check that Consul accepts the TTL.
 
-        Raises DatacenterError when it does not, WaitTimeoutError when it does not answer within `within_s` seconds.
+        Raises DatacenterError if Consul refuses the TTL, WaitTimeoutError if it does not answer in `within_s` seconds.
         """
         async with self.client() as http:
             session = await insist(
@@ -434,7 +434,7 @@ class Lock(ConsulLoad):
             body = self._session_body(action.holder) if action.op == "session" else None
             answer = await http.request("PUT", f"{base}/v1/session/{path}", body=body, timeout_s=timeout_s)
             self._note_session(action, answer)
-        # of the requests that one agent left without an answer, the first one moves the contender
+        # several requests may get no answer from one agent; only the first of them moves the contender on
         if self.params.move_on and not answer.status and self._moves[number] == moves:
             self._moves[number] += 1
         return reply_to(action, answer)
@@ -446,7 +446,7 @@ class Lock(ConsulLoad):
             self._sessions.discard(action.session)
 
     async def clean_up(self) -> None:
-        """Ends the sessions, for a few seconds: those of a sick agent end by their TTL."""
+        """Ends the sessions. Gives up after 4 s, because the sessions of a sick agent expire after their TTL."""
         endpoints = self.context.endpoints
         try:
             async with asyncio.timeout(_LEAVE_WITHIN_S), self.client() as http:
@@ -473,7 +473,7 @@ class Lock(ConsulLoad):
 
 
 def reply_to(action: Action, answer: Answer) -> Reply:
-    """The outcome of an action. The reply's detail has the information gained."""
+    """The outcome of an action. The reply's detail holds what the answer says."""
     if _session_is_unknown(action, answer):
         return Reply("fail", status=answer.status, error=f"{GONE}: {read_error(answer)}", reason=SESSION_GONE)
     if action.op == "fence":
@@ -495,7 +495,7 @@ def _session_reply(action: Action, answer: Answer) -> Reply:
 
 
 def _session_is_unknown(action: Action, answer: Answer) -> bool:
-    """Consul then answers a renewal with 404, and a claim with 500 and these words."""
+    """If Consul does not know the session, it answers a renewal with 404, and a claim with 500 and these words."""
     return (action.op == "renew" and answer.status == 404) or (
         answer.status == 500 and b"invalid session" in answer.body
     )

@@ -1,7 +1,7 @@
-"""`consul.metrics.read`: reads the metrics of Consul's servers, at known addresses or at those that Consul names.
+"""`consul.metrics.read`: reads the metrics of Consul's servers, at known addresses or at addresses found in Consul.
 
-Monitoring that finds its targets through Consul depends on what it watches. In the outage of October 2021, monitoring
-was blind for that reason.
+Monitoring that finds its targets through Consul depends on the system it watches. In the outage of October 2021,
+monitoring was blind for that reason.
 """
 
 from __future__ import annotations
@@ -33,52 +33,52 @@ if TYPE_CHECKING:
 HTTP_PORT = 8500
 PREFIX = "hashidrill-targets"
 PREPARE_WITHIN_S = 60.0
-_EMPTY = "an empty answer; in Prometheus' form Consul has metrics only with telemetry.prometheus_retention_time"
+_EMPTY = "an empty answer; Consul offers Prometheus' format only if telemetry.prometheus_retention_time is set"
 _OF_CONSUL = b"# TYPE consul_"
-"""Part of each answer in Prometheus' form."""
+"""Every answer in Prometheus' format contains this text."""
 _LEAVE_WITHIN_S = 4.0
 
 
 class MetricsRead(ConsulLoad):
     """Reads the metrics of one server after the other, `rate` times a second, as a monitoring system does.
 
-    An operation is one look: if necessary, it first asks Consul for the servers' addresses. The operation's value is
-    the address that was read. `telemetry_survives` judges how long it saw nothing.
+    An operation reads one server; unless `find` is `fixed`, it first asks Consul for the servers' addresses. Its value
+    is the address that was read. The hypothesis `telemetry_survives` judges for how long the load read no metrics.
     """
 
     kind: ClassVar[str] = "consul.metrics.read"
-    not_by_address: ClassVar[str] = "it asks the servers at the addresses that Consul names, in plain HTTP"
+    not_by_address: ClassVar[str] = "it reads the servers in plain HTTP, at addresses that Consul returns"
 
     class Params(Strict):
-        """Each look is independent of earlier ones, unless `remember` is set."""
+        """Each operation is independent of earlier operations, unless `remember` is set."""
 
         rate: LoadRate = Rate("3/s")
         find: Annotated[
             Literal["fixed", "health", "kv"],
             Field(
-                description="How it finds the servers. `fixed`: it reads the agents that `via` names. "
-                "`health`: it asks an agent of `via` for the service `consul`; `kv`: for a key that lists them"
+                description="How the load finds the servers. `fixed`: it reads the agents that `via` selects. "
+                "`health`: it asks one of these for the service `consul`. `kv`: it asks for a key that lists them"
             ),
         ] = "fixed"
         stale: Annotated[
             bool,
             Field(
-                description="Whether any server may answer the question for the servers' addresses, or only the leader"
+                description="Whether any server, not only the leader, may answer the query for the servers' addresses"
             ),
         ] = False
         remember: Annotated[
-            bool, Field(description="Whether it reads the servers last found while it cannot ask for them")
+            bool, Field(description="Whether the load reads the servers last found while it cannot find them again")
         ] = False
         format: Annotated[
             Literal["prometheus", "json"],
             Field(
                 description=(
-                    "The format. Consul has Prometheus' only with `telemetry.prometheus_retention_time`, and "
-                    "fails to write JSON for a while after a leader is lost"
+                    "The format. Consul offers Prometheus' format only if `telemetry.prometheus_retention_time` is "
+                    "set; it fails to write JSON for a while after it loses the leader"
                 )
             ),
         ] = "json"
-        via: Annotated[str, Field(description="Selector of the agents that are read, or asked, in turn")] = (
+        via: Annotated[str, Field(description="Selector of the agents to read, or to ask for addresses, in turn")] = (
             "consul:servers"
         )
         timeout: Timeout = Duration("2s")
@@ -118,7 +118,7 @@ class MetricsRead(ConsulLoad):
     async def run(self, emit: EmitOperation) -> None:
         async with self.client() as http:
 
-            async def look(n: int, key: str, value: str) -> Reply:  # noqa: ARG001 - what it reads shows when it looks
+            async def look(n: int, key: str, value: str) -> Reply:  # noqa: ARG001 - it uses only the number
                 return await self._look(http, n)
 
             await self.open_loop(lambda n: (f"{self.name}/{n}", ""), look).run(emit)

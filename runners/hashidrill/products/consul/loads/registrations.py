@@ -1,8 +1,8 @@
-"""`consul.service.registrations`: instances that come and go, and whether Consul's catalog shows each correctly.
+"""`consul.service.registrations`: registers and removes instances, and compares Consul's catalog with the changes.
 
-An agent knows the services that were registered with it, and brings the catalog in line with them now and then
-(anti-entropy): at 60 s to 120 s, and soon after a server has come up. Services registered directly in the catalog,
-as external ones are, exist only there.
+An agent knows the services that were registered with it, and now and then brings the catalog in line with them
+(anti-entropy): every 60 s to 120 s, and soon after a server has started. Services registered directly in the catalog,
+as external services are, exist only in the catalog.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ _LOOK_EVERY_S = 0.5
 ASK_WITHIN_S = 5.0
 _LEAVE_WITHIN_S = 4.0
 _NOWHERE = "192.0.2.1"
-"""An address for documentation (RFC 5737), without a host."""
+"""An address reserved for documentation (RFC 5737); no host has it."""
 
 
 class Registrations(ConsulLoad):
     """Replaces the instances of a service one after the other, and compares Consul's catalog with the changes.
 
-    An operation is an error of the catalog, until the catalog is right. First each change (`register`,
-    `deregister`), from when it was due; later an instance that is `missing`, or a `ghost`: one that was deregistered
-    and is back. The final reads say for each instance which of its changes the catalog shows.
+    An operation is a period in which the catalog is wrong about an instance: after each change (`register`,
+    `deregister`), from when it was due; later while the instance is `missing`, or is a `ghost`, which was deregistered
+    but is back. The final reads say for each instance which of its changes the catalog shows.
 
     The load also writes `LOAD.present`, `LOAD.missing` and `LOAD.ghosts`.
     """
@@ -56,10 +56,10 @@ class Registrations(ConsulLoad):
         """`services` instances at a time; `rate` changes a second register a new one and deregister the oldest."""
 
         rate: LoadRate = Rate("1/s")
-        services: Annotated[int, Field(ge=1, le=500, description="Instances that are registered at a time")] = 10
+        services: Annotated[int, Field(ge=1, le=500, description="Instances that are registered at any time")] = 10
         through: Annotated[
             Literal["agents", "catalog"],
-            Field(description="`catalog`: with the servers, on a node without an agent, as an external service is"),
+            Field(description="`catalog`: with the servers, on a node without an agent, like an external service"),
         ] = "agents"
         via: Via = "consul:clients"
 
@@ -176,7 +176,7 @@ class Registrations(ConsulLoad):
         return {key: REGISTER if key in present else DEREGISTER for key in self._book.known}
 
     async def clean_up(self) -> None:
-        """Deregisters all possible instances, for a few seconds: it does not wait for a sick agent."""
+        """Deregisters every instance that may exist. Gives up after 4 s, so that it does not wait for a sick agent."""
         left = set(range(self._oldest, self._next))
 
         async def leave(n: int) -> None:
@@ -222,7 +222,7 @@ class Book:
         self._shown.pop(key, None)
 
     def look(self, present: Iterable[str], asked_ns: int) -> dict[str, str]:
-        """Errors in instances that were shown correctly before. Changes since the question are left out."""
+        """The errors of instances that the catalog once showed correctly. Changes since `asked_ns` are left out."""
         there, found = set(present), {}
         for key, (step, at_ns) in self._changes.items():
             if at_ns >= asked_ns:

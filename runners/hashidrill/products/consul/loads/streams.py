@@ -1,10 +1,10 @@
-"""`consul.streams`: subscriptions to a service's health, directly at the servers, by the thousand over few connections.
+"""`consul.streams`: thousands of subscriptions to a service's health, directly at the servers, over few connections.
 
-It opens the streams that agents open for their views, without the agents: a datacenter's worth of streams from one
-process. It speaks Consul's own streaming protocol: on the server's RPC port the byte 0x08 announces gRPC: HTTP/2
-without TLS, one stream for each call of /subscribe.StateChangeSubscription/Subscribe. The messages are those of
-Consul's subscribe.proto; the few fields used here have the same numbers in 1.10.3 (proto/pbsubscribe) and 1.22.2
-(proto/private/pbsubscribe).
+It opens the streams that agents would open for their views, but needs no agents: one process opens a datacenter's
+worth of streams. It speaks Consul's own streaming protocol. On the server's RPC port the byte 0x08 announces gRPC,
+which is HTTP/2 without TLS; each call of /subscribe.StateChangeSubscription/Subscribe is one stream. Consul's
+subscribe.proto defines the messages; the few fields used here have the same numbers in 1.10.3 (proto/pbsubscribe)
+and 1.22.2 (proto/private/pbsubscribe).
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Event:
 
 @dataclass(slots=True)
 class Subscription:
-    """One stream. `on_event` is called for each event, `ended` holds the reason once there are no more."""
+    """One stream. `on_event` is called for each event; `ended` receives the reason when the stream ends."""
 
     stream_id: int
     on_event: Callable[[Event], None]
@@ -136,10 +136,10 @@ class SubscribeConnection(asyncio.Protocol):
         self._transport: Any = None
         self.closed = False
 
-    # for the load
+    # called by the load
 
     def subscribe(self, service: str, on_event: Callable[[Event], None], *, index: int = 0) -> Subscription:
-        """Raises ConnectionError when the connection takes no more."""
+        """Raises ConnectionError if the connection is closed or allows no further stream."""
         if self.closed:
             raise ConnectionError("the connection is closed")
         try:
@@ -155,7 +155,7 @@ class SubscribeConnection(asyncio.Protocol):
         return subscription
 
     def cancel(self, subscription: Subscription) -> None:
-        """Ends the subscription; does nothing when it has ended."""
+        """Ends the subscription; does nothing if it has already ended."""
         if self._subscriptions.pop(subscription.stream_id, None) is None or self.closed:
             return
         self._h2.reset_stream(subscription.stream_id, error_code=h2.errors.ErrorCodes.CANCEL)
@@ -176,7 +176,7 @@ class SubscribeConnection(asyncio.Protocol):
             ("content-type", "application/grpc"),
         ]
 
-    # asyncio's side
+    # called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -239,13 +239,13 @@ def _text(part: bytes | str) -> str:
 
 
 def _feed(subscription: Subscription, data: bytes) -> None:
-    """Passes on each whole message: a byte for compression, four for its length, and the message."""
+    """Passes on each complete message, which follows one byte for compression and four bytes for its length."""
     buffer = subscription.buffer
     buffer += data
     while len(buffer) >= _PREFIX.size:
         compressed, length = _PREFIX.unpack_from(buffer)
         if compressed or length > _MAX_MESSAGE_BYTES:
-            raise ValueError("a message that is compressed, or over 64 MiB")
+            raise ValueError("a message is compressed, or larger than 64 MiB")
         end = _PREFIX.size + length
         if len(buffer) < end:
             return
@@ -262,12 +262,12 @@ _NS = 1_000_000_000
 class Streams(ConsulLoad):
     """Opens `count` streaming subscriptions, spread over the servers that `via` selects.
 
-    It also writes `LOAD.open`, `LOAD.events` (a second) and `LOAD.lag` (99th percentile of how long after a change of
-    `consul.service.churn` was sent its event came).
+    It also writes the signals `LOAD.open`, `LOAD.events` (per second) and `LOAD.lag` (99th percentile of the time from
+    the sending of a change by `consul.service.churn` to the arrival of its event).
     """
 
     kind: ClassVar[str] = "consul.streams"
-    not_by_address: ClassVar[str] = "it opens streams at the servers' port 8300, which wants an agent's certificate"
+    not_by_address: ClassVar[str] = "it opens streams at the servers' port 8300, which requires an agent's certificate"
     asks: ClassVar[str] = "server"
     signals: ClassVar[Mapping[str, type[Quantity] | None]] = {
         "open": None,
@@ -280,11 +280,11 @@ class Streams(ConsulLoad):
         """An operation is the opening of a stream, up to the end of its first snapshot. A stream that ends is opened
         again.
 
-        `events` counts those of a second after that; `lag` is the 99th percentile of their delay since the change
-        was sent, for changes of hashidrill's loads.
+        `events` is the rate of the events after the snapshots. `lag` is the 99th percentile of the delay between the
+        sending of a change and its event, for changes by hashidrill's loads.
         """
 
-        count: Annotated[Count, Field(description="How many, at a level of 100%")]
+        count: Annotated[Count, Field(description="The number of streams at a level of 100%")]
         service: Service = "hashidrill"
         connections: Annotated[int, Field(ge=1, le=1000, description="TCP connections to each server")] = 1
         port: Annotated[int, Field(ge=1, le=65535, description="The servers' RPC port")] = RPC_PORT
@@ -373,7 +373,7 @@ class Streams(ConsulLoad):
             return known
 
     def came(self, sent_ns: int | None) -> None:
-        """Counts an event after a snapshot, with its change's send time if known."""
+        """Counts an event outside a snapshot; `sent_ns` is the send time of its change, if known."""
         self._events += 1
         if sent_ns is not None:
             self._lags_ns.append(self.context.clock.now_ns() - sent_ns)
@@ -389,7 +389,7 @@ class Streams(ConsulLoad):
 
 
 class _Stream:
-    """Tells the first snapshot from later events."""
+    """Separates the snapshots of a stream from its other events."""
 
     def __init__(self, load: Streams) -> None:
         self._load = load
@@ -399,7 +399,7 @@ class _Stream:
         self._newest_ns = 0
 
     def event(self, event: Event) -> None:
-        # a deregistration carries the mark of the last change: only a new mark dates this event
+        # a deregistration repeats the mark of the previous change, so only a new mark gives this event's send time
         sent_ns = newest_ns(event.raw)
         news, self._newest_ns = sent_ns > self._newest_ns, max(sent_ns, self._newest_ns)
         if event.new_snapshot:

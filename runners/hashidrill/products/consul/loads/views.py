@@ -1,12 +1,12 @@
-"""`consul.views`, and how queries, views and streams are kept open: opened one after the other at a steady rate.
+"""`consul.views`, and `Held`, which opens queries, views and streams at a steady rate and keeps them open.
 
 One `GET /v1/health/service/NAME?cached&tag=TAG` for each distinct tag makes the agent keep a stream to a server
-(with use_streaming_backend) or a background long poll (without) for 20 minutes and more. Thousands of open views
+(with use_streaming_backend) or a background long poll (without) for at least 20 minutes. Thousands of open views
 cost the generator nothing; Consul bears the cost.
 
-A load of open things has a `count` and an `establish` rate; its profile moves the count. Openings are open loop, like
-requests: each has a moment at which it is due, and a slow one delays no other. Streams cost the generator CPU: near its
-core's limit it opens fewer, which the signal `establish` shows.
+A load that keeps things open has a `count`, which its profile scales, and an `establish` rate. Openings are open loop,
+like requests: each is due at a fixed moment, and a slow opening does not delay the others. Streams cost the generator
+CPU time: near the limit of its core it opens them more slowly, which the signal `establish` shows.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _LOOK_EVERY_S = 0.05
 _SAMPLE_EVERY_S = 1.0
 _NS = 1_000_000_000
 BUSY_CORES, CALM_CORES = 0.7, 0.5
-"""The share of the generator's one core: above 0.9 for three seconds, the run measures the generator instead of "
-  "Consul."""
+"""Shares of the generator's one core: above the first, openings slow down; below the second, they speed up again.
+Above 0.9 for three seconds, the run would measure the generator instead of Consul."""
 _SLOWER, _FASTER = 0.7, 1.1
 """The factors by which the pace changes at each check of the CPU."""
 _SLOWEST = 0.02
@@ -45,21 +45,21 @@ _SLOWEST = 0.02
 
 def _sane_rate(rate: Rate) -> Rate:
     if not 0 < rate <= 5000:
-        raise ValueError(f"things are opened at over 0/s and at most 5000/s, not {rate}")
+        raise ValueError(f"the rate of openings must be over 0/s and at most 5000/s, not {rate}")
     return rate
 
 
 Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Establish = Annotated[
-    Rate, AfterValidator(_sane_rate), Field(description="How quickly they are opened, and opened again when lost")
+    Rate, AfterValidator(_sane_rate), Field(description="The rate of openings, also of those after a loss")
 ]
 SIGNALS = {"open": None, "streaming": Percent, "establish": Rate}
 
 
 class Held:
-    """Keeps `count` times the load's level of them; `hold(slot, due_ns)` opens one and holds it until it is lost.
+    """Keeps `count` times the load's level slots open; `hold(slot, due_ns)` opens a slot and holds it until it is lost.
 
-    Slots are numbered from 0; a lost one is opened again, and the highest numbers are closed first (by
+    Slots are numbered from 0; a lost slot is opened again, and the highest numbers are closed first (by
     cancellation). `hold` raises only cancellation, and calls `opened` and `closed`.
     """
 
@@ -86,7 +86,7 @@ class Held:
         self._backends: dict[int, str] = {}
 
     def opened(self, slot: int, backend: str = "") -> None:
-        """Notes that it is open. `backend` answers it: `streaming` or `blocking-query`."""
+        """Notes that the slot is open, and what serves it in Consul: `streaming` or `blocking-query`."""
         self._backends[slot] = backend
 
     def closed(self, slot: int) -> None:
@@ -120,7 +120,7 @@ class Held:
                 self._open(tasks, round(due_ns))
                 due_ns += gap_ns
             missing = len(self._tasks) < wanted
-            if not missing:  # openings that were not wanted are not made up for
+            if not missing:  # while all slots are open, no backlog of openings builds up
                 due_ns = max(due_ns, float(now_ns))
             wait_s = min(_LOOK_EVERY_S, (due_ns - now_ns) / _NS) if missing else _LOOK_EVERY_S
             await asyncio.sleep(math.ceil(wait_s * 1e3) / 1e3)
@@ -152,7 +152,7 @@ class Held:
         self._lost.append(slot)
 
     def _shrink(self, wanted: int) -> None:
-        """Gives up slots that are not open yet, which would open too late; those that cannot be closed stay."""
+        """Closes surplus slots; without `shrinks` it gives up only slots that are not open yet."""
         surplus = len(self._tasks) - wanted
         if surplus <= 0:
             return
@@ -177,15 +177,15 @@ _ASK_TIMEOUT_S = 5.0
 _AGAIN_AFTER_S = 1.0
 
 Service = Annotated[
-    str, Field(pattern=SERVICE_PATTERN, description="Its name; consul.service.churn changes the one of the same name")
+    str, Field(pattern=SERVICE_PATTERN, description="The service's name, as in consul.service.churn, which changes it")
 ]
 
 
 class Views(ConsulLoad):
     """Keeps `count` materialized views open in each agent that `via` selects; the service need not exist.
 
-    It also writes `LOAD.open` (open views), `LOAD.streaming` (the share of them that streaming serves, by
-    `X-Consul-Query-Backend`) and `LOAD.establish` (views offered per second:
+    It also writes the signals `LOAD.open` (open views), `LOAD.streaming` (the share of them that streaming serves, by
+    `X-Consul-Query-Backend`) and `LOAD.establish` (the rate at which views are opened, per second).
     """
 
     kind: ClassVar[str] = "consul.views"
@@ -213,7 +213,7 @@ class Views(ConsulLoad):
         )
         self._gone: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._begun: set[str] = set()
-        """Agents whose first view was opened, and not lost since."""
+        """Agents whose first view was opened and has not been lost since."""
 
     @classmethod
     def cost(cls, params: Params) -> LoadCost:
@@ -256,7 +256,7 @@ class Views(ConsulLoad):
         await gone.wait()
 
     async def _look_after(self, agent: str) -> None:
-        """Requests the agent's first view now and then: if it has left the cache, all have."""
+        """Requests the agent's first view now and then: if it has left the cache, all views have."""
         agent = agent.rstrip("/")
         while True:
             await asyncio.sleep(_ASK_EVERY_S)

@@ -1,7 +1,7 @@
 """`consul.watch`: blocking queries that stay open, as applications and sidecars keep them by the thousand.
 
-A watcher follows Consul's documentation on blocking queries: it asks again with the index of the last answer, begins
-again at 0 when the index goes backwards, and takes an index under 1 for 1.
+A watcher follows Consul's documentation on blocking queries: it asks again with the index of the last answer, starts
+again at 0 when the index goes backwards, and treats an index under 1 as 1.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from hashidrill.products.consul.loads.views import BACKEND, SIGNALS, Count, Esta
 
 _INDEX = "x-consul-index"
 _GRACE_S = 10.0
-"""How long an answer may take beyond `wait` and the sixteenth that Consul adds to it."""
+"""How long an answer may take beyond `wait` and the sixteenth of `wait` that Consul adds."""
 _MAX_WAIT = Duration("10m")
 _ANSWERS = (200, 404)
 """404 is an answer too: the key does not exist (yet, or any more)."""
@@ -43,20 +43,20 @@ Wait = Annotated[Duration, Field(description="How long Consul holds a query open
 class Watch(ConsulLoad):
     """Keeps `count` blocking queries open, on a load's keys or on a service, spread over the agents.
 
-    It also writes `LOAD.open`, `LOAD.streaming`, `LOAD.establish` and `LOAD.wakeups` (a second).
+    It also writes the signals `LOAD.open`, `LOAD.streaming`, `LOAD.establish` and `LOAD.wakeups` (per second).
     """
 
     kind: ClassVar[str] = "consul.watch"
     signals: ClassVar[Mapping[str, type[Quantity] | None]] = {**SIGNALS, "wakeups": Rate}
 
     class Params(Strict):
-        """An operation is the first answer to a watcher, and each notification of a change.
+        """An operation is a watcher's first answer, or one notification of a change.
 
-        For changes by hashidrill's loads, the latency counts from the sending of the change. A query that ends because
-        its `wait` is over does not count.
+        For changes by hashidrill's loads, the latency is measured from the sending of the change. A query that ends
+        because its `wait` is over is not an operation.
         """
 
-        count: Annotated[Count, Field(description="How many, at a level of 100%")]
+        count: Annotated[Count, Field(description="The number of queries at a level of 100%")]
         service: Service | None = None
         """The service to watch."""
         keys_of: Annotated[str, Field(pattern=NAME_PATTERN)] | None = Field(
@@ -65,7 +65,7 @@ class Watch(ConsulLoad):
         keys: Annotated[int, Field(ge=1, le=100_000, description="How many keys that load has")] = 500
         wait: Wait = Duration("5m")
         reset: bool = Field(
-            default=True, description="Begin again when the index goes backwards; false is a planted bug"
+            default=True, description="Start again at 0 when the index goes backwards; false plants a bug"
         )
         retry: Annotated[Duration, Field(description="How long a watcher waits after an error")] = Duration("1s")
         establish: Establish = Rate("100/s")
@@ -74,7 +74,7 @@ class Watch(ConsulLoad):
         @model_validator(mode="after")
         def _one_thing(self) -> Watch.Params:
             if (self.service is None) == (self.keys_of is None):
-                raise ValueError("a watch is on either a `service` or `keys_of` a load that writes keys")
+                raise ValueError("a watch needs either `service`, or `keys_of` with a load that writes keys")
             if not 0 < self.wait <= _MAX_WAIT:
                 raise ValueError(f"Consul holds a query open for over 0s and at most {_MAX_WAIT}, not {self.wait}")
             if self.retry <= 0:
@@ -168,7 +168,7 @@ class Watch(ConsulLoad):
         await asyncio.sleep(float(self.params.retry))
 
     async def _first(self, key: str, url: str, due_ns: int) -> Answer:
-        """The query that is answered at once: an operation, whatever the result."""
+        """The first query, which Consul answers at once; it is an operation whatever its result."""
         clock, answer = self.context.clock, Answer(0, error=CANCELLED, reason=Reason.CANCELLED)
         start_ns = clock.now_ns()
         try:
@@ -193,7 +193,7 @@ class Watch(ConsulLoad):
         return await self._http.request("GET", url, params=params, timeout_s=wait_s * 17 / 16 + _GRACE_S)
 
     def _next_index(self, index: int, answer: Answer) -> int:
-        """Follows the documentation of blocking queries; `reset: false` omits the one rule that a restore needs."""
+        """Follows the documentation of blocking queries; `reset: false` omits the rule that matters after a restore."""
         said = answer.headers.get(_INDEX, "")
         told = int(said) if said.isdecimal() else 0
         if told < index:
