@@ -156,14 +156,14 @@ def test_a_server_that_changed_the_archive_and_its_list_alike_is_not_believed(se
     """Whoever can write the one file there can write the other."""
     pinned[f"consul/1.22.2/{ZIP}"] = hashlib.sha256(zipped(consul=CONSUL)).hexdigest()
     server.publish(zipped(consul=CONSUL + b"# and more\n"))
-    refused(f"has SHA-256 [0-9a-f]{{64}}, and this package says {pinned[f'consul/1.22.2/{ZIP}']}: it was not used")
+    refused(f"has SHA-256 [0-9a-f]{{64}}, but this package says {pinned[f'consul/1.22.2/{ZIP}']}: the file was")
 
 
 @pytest.mark.lie
 def test_a_default_version_without_a_pin_is_not_downloaded(server, monkeypatch):
     monkeypatch.setattr(binaries_archive, "DEFAULT_VERSIONS", (("consul", "1.22.2"),))
     server.publish(zipped(consul=CONSUL))
-    refused("does not know the SHA-256 of consul/1.22.2")
+    refused("has no SHA-256 for consul/1.22.2")
     assert server.asked == []
 
 
@@ -171,15 +171,15 @@ def test_a_default_version_without_a_pin_is_not_downloaded(server, monkeypatch):
 def test_a_server_that_sends_on_to_plain_http_is_not_followed(server):
     server.publish(zipped(consul=CONSUL))
     server.moved[f"/consul/1.22.2/{ZIP}"] = "http://mirror.example/consul.zip"
-    refused(r"leads to 'http://mirror\.example/consul\.zip': binaries are fetched over https:// alone")
+    refused(r"leads to 'http://mirror\.example/consul\.zip': binaries are fetched over https:// only")
 
 
 @pytest.mark.lie
 @pytest.mark.parametrize("url", ["http://mirror.example", "ftp://mirror.example", "http://10.0.0.1:8080", "mirror"])
 def test_a_mirror_without_https_is_refused_before_anything_is_asked(monkeypatch, url):
     monkeypatch.setenv("HASHIDRILL_RELEASES_URL", url)
-    refused(rf"HASHIDRILL_RELEASES_URL is '{url}/?': binaries are fetched over https:// alone")
-    assert "https:// alone" in binaries_archive.why_not(PRODUCTS["consul"], "1.22.2")
+    refused(rf"HASHIDRILL_RELEASES_URL is '{url}/?': binaries are fetched over https:// only")
+    assert "https:// only" in binaries_archive.why_not(PRODUCTS["consul"], "1.22.2")
 
 
 def test_whether_a_pinned_archive_is_there_is_asked_without_downloading_it(server, pinned):
@@ -204,7 +204,7 @@ def test_a_maintainer_adds_the_pins_of_a_version_as_they_are_measured(server, pi
         f"consul/1.23.0/{names[arch]}": hashlib.sha256(archives[arch]).hexdigest() for arch in archives
     }
     server.files[f"/consul/1.23.0/{names['arm64']}"] += b"."
-    with pytest.raises(WayError, match="and its vendor's list says"):
+    with pytest.raises(WayError, match="but its vendor's list says"):
         pins.main("consul", "1.23.0")
     assert len(file.read_text().splitlines()) == 3
 
@@ -222,14 +222,14 @@ def cut_short(server):
 NEVER_USED = {
     "a wrong checksum": (
         lambda server: server.publish(zipped(consul=CONSUL), sha256="ab" * 32),
-        f"has SHA-256 [0-9a-f]{{64}}, and .* says {'ab' * 32}: it was not used",
+        f"has SHA-256 [0-9a-f]{{64}}, but .* says {'ab' * 32}: the file was",
     ),
     "a version that is not published": (lambda _: None, rf"{SUMS} does not exist \(404\)"),
     "checksums without this file": (another_list, f"has no SHA-256 for {ZIP}"),
     "a download that ends early": (cut_short, "the connection ended early"),
     "a truncated archive with a matching checksum": (
         lambda server: server.publish(zipped(consul=os.urandom(200_000))[:100_000]),
-        "is not a ZIP archive that can be read",
+        "is not a readable ZIP archive",
     ),
     "an archive without the binary": (
         lambda server: server.publish(zipped(README=b"hello")),
@@ -306,7 +306,7 @@ def test_a_binary_that_does_not_run_or_says_nothing_is_a_reason(tmp_path):
     with pytest.raises(WayError, match="cannot be executed"):
         reported_version(PRODUCTS["consul"], odd)
     odd.chmod(0o755)
-    with pytest.raises(WayError, match="does not say a version; exit code 0, it printed: hello"):
+    with pytest.raises(WayError, match="prints no version; exit code 0, it printed: hello"):
         reported_version(PRODUCTS["consul"], odd)
 
 
@@ -346,7 +346,7 @@ def test_without_an_archive_the_binary_is_built_and_progress_is_told(go, monkeyp
     said = []
     found = binaries.ensure("consul", "1.22.2", progress=said.append)
     assert found.source == "built with go1.27.1 from pinned modules"
-    assert "building consul 1.22.2 with Go: takes about 4 minutes the first time" in said
+    assert "building consul 1.22.2 with Go: this takes about 4 minutes the first time" in said
     assert "building consul 1.22.2 with Go: 0 s" in said
     assert f"{tmp_path}/cache/hashidrill/bin/consul/1.22.2/.work-" in record.read_text()
     assert "-mod=readonly" in record.read_text()

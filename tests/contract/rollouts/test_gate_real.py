@@ -201,4 +201,4 @@ def test_a_version_that_cannot_be_had_says_each_way_that_was_tried(gate, monkeyp
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     done = CliRunner().invoke(app, ["gate", "--baseline-version", "1.99.9", "--candidate-version", "1.22.2"])
     assert done.exception.exit_code == 2
-    assert "consul 1.99.9 could not be had" in str(done.exception)
+    assert "This machine could not get consul 1.99.9" in str(done.exception)

@@ -132,7 +132,7 @@ def test_what_it_does_not_know_is_said_so(init, capsys):
     init()
     assert call("mask", "consul") == 1
     assert call() == 1
-    assert "this host knows" in capsys.readouterr().err
+    assert "this host supports" in capsys.readouterr().err
 
 
 def test_journalctl_shows_the_last_lines_of_a_log(capsys, tmp_path):

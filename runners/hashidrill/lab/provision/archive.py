@@ -1,9 +1,9 @@
-"""Gets a binary from its vendor's release archive, over HTTPS; it is opened only once its SHA-256 is right.
+"""Gets a binary from its vendor's release archive, over HTTPS; opens the archive only if its SHA-256 is right.
 
 This package has the SHA-256 of the versions that hashidrill requests by itself (pins.sha256, in the format of
-`sha256sum`); a maintainer adds a version with `python -m hashidrill.lab.provision.pins`. Another version is checked
-against its vendor's published list, and a message tells the user so: an attacker who can change one file on that
-server can change the other.
+`sha256sum`); a maintainer adds a version with `python -m hashidrill.lab.provision.pins`. Any other version is checked
+against its vendor's published list, and a message says so, because an attacker who can change the archive on that
+server can also change the list.
 """
 
 import hashlib
@@ -25,15 +25,15 @@ from hashidrill.core.util.durations import so_far
 from hashidrill.lab.provision.products import DEFAULT_VERSIONS, Product, Release, WayError
 
 CONNECT_TIMEOUT_S = 3.0
-"""Short, so that a machine without network tries the next way at once."""
+"""Short, so that a machine without network soon tries the next way."""
 SILENCE_TIMEOUT_S = 10.0
-"""How long a server may send nothing."""
+"""How long a server may stay silent."""
 DOWNLOAD_TIMEOUT_S = 900.0
-"""For one file as a whole: 200 MB at 250 kB/s. A slower download is given up."""
+"""For one whole file: 200 MB at 250 kB/s. A slower download is abandoned."""
 PROGRESS_GAP_S = 5.0
 LARGEST_BYTES = 1_500_000_000
-"""No release is near this (vault, the largest, is 0.5 GB unpacked); it limits how much a wrong server can write
-here.
+"""Limits how much a wrong server can write here. No release comes near it (vault, the largest, is 0.5 GB
+unpacked).
 """
 LARGEST_CHECKSUMS_BYTES = 1_000_000
 _PINNED = "this package"
@@ -71,7 +71,7 @@ def pinned(path: str) -> str | None:
 
 
 def download(product: Product, version: str, work: Path, say: Callable[[str], None]) -> tuple[Path, str]:
-    """The binary, in `work`, and its origin. Raises WayError; a file that fails its checksum is never opened."""
+    """Downloads the binary into `work`: (path, origin). Never opens a file with a wrong checksum. Raises WayError."""
     release = _release(product)
     path = _archive(product, version)
     archive_url = f"{release.base}/{path}"
@@ -83,8 +83,8 @@ def download(product: Product, version: str, work: Path, say: Callable[[str], No
         found = _fetch(client, archive_url, archive, say)
     if not hmac.compare_digest(found, wanted):
         raise WayError(
-            f"{archive_url} has SHA-256 {found}, and {by} says {wanted}: it was not used "
-            "(a broken download, or an attacker on the way)"
+            f"{archive_url} has SHA-256 {found}, but {by} says {wanted}: the file was not used "
+            "(a broken download, or an attacker in between)"
         )
     source = f"release archive {archive_url}"
     if not archive_url.endswith(".zip"):
@@ -94,7 +94,7 @@ def download(product: Product, version: str, work: Path, say: Callable[[str], No
 
 
 def why_not(product: Product, version: str) -> str | None:
-    """Why `download` could not work, as far as a check without downloading shows; None when it should."""
+    """Why `download` would fail, as far as a check without downloading shows; None if it should succeed."""
     try:
         release = _release(product)
         path = _archive(product, version)
@@ -108,7 +108,7 @@ def why_not(product: Product, version: str) -> str | None:
 
 
 def measured(product: Product, version: str, arch: str, work: Path, say: Callable[[str], None]) -> tuple[str, str]:
-    """(path below the base URL, SHA-256) of one archive that its vendor's list agrees with. Raises WayError."""
+    """(path below the base URL, SHA-256) of one archive, checked against its vendor's list. Raises WayError."""
     release = _release(product)
     names = {"name": product.name, "version": version, "arch": arch}
     path = release.archive.format(**names)
@@ -116,13 +116,13 @@ def measured(product: Product, version: str, arch: str, work: Path, say: Callabl
         listed = _checksum(client, f"{release.base}/{release.checksums.format(**names)}", path.rpartition("/")[2])
         found = _fetch(client, f"{release.base}/{path}", work / f"archive-{arch}", say)
     if found != listed:
-        raise WayError(f"{path} has SHA-256 {found}, and its vendor's list says {listed}")
+        raise WayError(f"{path} has SHA-256 {found}, but its vendor's list says {listed}")
     return path, found
 
 
 def _release(product: Product) -> Release:
     if product.release is None:
-        raise WayError(f"hashidrill downloads no {product.name}: it is built")
+        raise WayError(f"hashidrill does not download {product.name}: it builds it")
     _require_https(product.release.base, f"{product.release.variable} is")
     return product.release
 
@@ -136,25 +136,25 @@ def _wanted(client: httpx2.Client, product: Product, version: str, path: str) ->
     if (pin := pinned(path)) is not None:
         return pin, _PINNED
     if (product.name, version) in DEFAULT_VERSIONS:
-        raise WayError(f"this package does not know the SHA-256 of {path}, and does without downloads it cannot check")
+        raise WayError(f"this package has no SHA-256 for {path}, and does not use downloads that it cannot check")
     release = _release(product)
     url = f"{release.base}/{release.checksums.format(name=product.name, version=version, arch=architecture())}"
     return _checksum(client, url, path.rpartition("/")[2]), url
 
 
 def architecture() -> str:
-    """The machine's name in vendors' file names. Raises WayError for one without releases."""
+    """The machine's architecture in vendors' file names. Raises WayError if vendors release nothing for it."""
     machine = platform.machine().lower()
     if machine not in _ARCHITECTURES:
         raise WayError(
-            f"vendors' archives are used for {' and '.join(sorted(set(_ARCHITECTURES.values())))} only; "
+            f"vendors' archives are used only on {' and '.join(sorted(set(_ARCHITECTURES.values())))}; "
             f"this machine is {machine}"
         )
     return _ARCHITECTURES[machine]
 
 
 def _client(base: str) -> httpx2.Client:
-    """Follows redirects, and refuses plain HTTP, for the first server and for each redirect."""
+    """A client that follows redirects, and refuses plain HTTP for the first request and for each redirect."""
 
     def check(request: httpx2.Request) -> None:
         _require_https(str(request.url), f"{base} leads to")
@@ -164,13 +164,13 @@ def _client(base: str) -> httpx2.Client:
 
 
 def _require_https(url: str, who: str) -> None:
-    """Raises WayError. Loopback is this machine itself: a mirror or a test may speak plain HTTP there."""
+    """Raises WayError unless `url` is https; on loopback, plain HTTP is allowed, for a mirror or a test."""
     try:
         parsed = httpx2.URL(url)
     except httpx2.InvalidURL as error:
-        raise WayError(f"{who} {url!r}, which is no URL: {error}") from None
+        raise WayError(f"{who} {url!r}, which is not a URL: {error}") from None
     if parsed.scheme != "https" and not (parsed.scheme == "http" and _is_loopback(parsed.host)):
-        raise WayError(f"{who} {url!r}: binaries are fetched over https:// alone")
+        raise WayError(f"{who} {url!r}: binaries are fetched over https:// only")
 
 
 def _is_loopback(host: str) -> bool:
@@ -194,7 +194,7 @@ def _checksum(client: httpx2.Client, url: str, file_name: str) -> str:
         raise WayError(_reason(url, error)) from None
     for line in text.decode(errors="replace").splitlines():
         fields = line.split()
-        # sha256sum puts a * before the name of a file read in binary mode
+        # sha256sum puts a * before the name of a file that it read in binary mode
         if len(fields) == 2 and fields[1].removeprefix("*") == file_name and len(fields[0]) == 64:
             return fields[0].lower()
     raise WayError(f"{url} has no SHA-256 for {file_name}")
@@ -257,7 +257,7 @@ def _reason(url: str, error: Exception, received: int = 0) -> str:
 
 
 def _unpack(archive: Path, member: str, into: Path, url: str) -> Path:
-    """The one file `member` of a ZIP archive. Paths of the archive are never used as paths here."""
+    """Unpacks the one file `member` of a ZIP archive. Paths in the archive are never used as paths here."""
     try:
         with zipfile.ZipFile(archive) as zipped:
             for name in zipped.namelist():
@@ -272,6 +272,6 @@ def _unpack(archive: Path, member: str, into: Path, url: str) -> Path:
     except KeyError:
         raise WayError(f"{url} holds no file {member!r}") from None
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
-        raise WayError(f"{url} is not a ZIP archive that can be read: {error}") from None
+        raise WayError(f"{url} is not a readable ZIP archive: {error}") from None
     into.chmod(0o755)
     return into

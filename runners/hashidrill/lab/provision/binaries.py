@@ -1,8 +1,8 @@
 """Gets the binaries of a datacenter: `ensure("consul", "1.22.2")`. Exactly the requested version is run.
 
-The ways, in order: an explicit path (YAML or environment), PATH, hashidrill's cache, the vendor's release archive,
-`go build`. Downloaded and built binaries stay in the cache, `$XDG_CACHE_HOME/hashidrill/bin/NAME/VERSION/NAME`
-(default `~/.cache`), with a `record.json` of their origin, size and time.
+It tries these ways, in order: an explicit path (YAML or environment), PATH, hashidrill's cache, the vendor's release
+archive, `go build`. Downloaded and built binaries stay in the cache, `$XDG_CACHE_HOME/hashidrill/bin/NAME/VERSION/NAME`
+(default `~/.cache`), with a `record.json` that holds their origin, size and time.
 """
 
 import fcntl
@@ -46,7 +46,7 @@ _WORK = ".work-"
 
 @dataclass(frozen=True)
 class Binary:
-    """A binary that reports `version`. `source` is for people and reports; `sha256` is of the file at `path`."""
+    """A binary that reports `version`. `source` is for people and reports; `sha256` is the digest of the file."""
 
     path: Path
     version: str
@@ -65,10 +65,10 @@ class Attempt:
 def ensure(
     name: str, version: str, *, explicit: str | None = None, progress: Progress | None = None, with_ui: bool = False
 ) -> Binary:
-    """The binary, from the first way that leads to it. Blocks: building Consul takes minutes the first time.
+    """The binary, from the first way that succeeds. Blocks: building Consul takes minutes the first time.
 
-    `with_ui`: a cached build without a UI is replaced by the vendor's binary, if that can be downloaded. Call it
-    outside the event loop, so that Ctrl-C ends it. A second process that wants the same binary waits for the first.
+    `with_ui`: a cached build without a UI is replaced by the vendor's binary, if that can be downloaded. Call `ensure`
+    outside the event loop, so that Ctrl-C ends it. A second process that needs the same binary waits for the first.
     Raises BinaryError with all ways tried and why each failed.
     """
     return ensure_product(product_named(name), version, explicit=explicit, progress=progress, with_ui=with_ui)
@@ -82,7 +82,7 @@ def ensure_product(
     progress: Progress | None = None,
     with_ui: bool = False,
 ) -> Binary:
-    """`ensure` for a product that is not in `PRODUCTS`, like those of our tests."""
+    """`ensure` for a product that need not be in `PRODUCTS`, such as a product of a test."""
     _check_asked(product, version)
     say = progress or _silent
     attempts: list[Attempt] = []
@@ -120,24 +120,24 @@ def must_be_built(name: str, version: str) -> bool:
     product = product_named(name)
     try:
         return locate(name, version) is None and binaries_archive.why_not(product, version) is not None
-    except BinaryError:  # an explicit path that leads nowhere: no other way is tried
+    except BinaryError:  # the explicit path is wrong: no other way is tried
         return False
 
 
 def cache_root() -> Path:
     """The folder of hashidrill in the user's cache."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "")
-    # the XDG base directory specification: a relative path is to be ignored
+    # the XDG base directory specification says: ignore a relative path
     return (cache if cache.is_absolute() else Path.home() / ".cache") / "hashidrill"
 
 
 def cache_folder(name: str, version: str) -> Path:
-    """Where the cache keeps a binary."""
+    """The folder of a binary in the cache."""
     return cache_root() / "bin" / name / version
 
 
 def explicit_path(name: str) -> str | None:
-    """The path of this binary in the environment, like HASHIDRILL_CONSUL=/opt/consul."""
+    """The path of this binary that the environment gives, such as HASHIDRILL_CONSUL=/opt/consul."""
     return os.environ.get(product_named(name).variable) or None
 
 
@@ -163,7 +163,7 @@ def _local(product: Product, version: str, explicit: str | None, attempts: list[
             reason = (
                 f"there is no {product.name} on PATH"
                 if way == "PATH"
-                else f"{cache_folder(product.name, version) / product.name} is not there"
+                else f"{cache_folder(product.name, version) / product.name} does not exist"
             )
         except WayError as error:
             reason = str(error)
@@ -178,8 +178,8 @@ def _from_explicit(product: Product, version: str, explicit: str | None) -> Bina
     path = Path(named).expanduser().absolute()
     if not path.is_file():
         raise BinaryError(
-            f"{origin} names {named} as the {product.name} to run, and there is no such file. "
-            f"Correct the path, or take it out: hashidrill then finds {product.name} {version} itself."
+            f"{origin} names {named} as the {product.name} to run, but there is no such file. "
+            f"Correct the path, or remove it: hashidrill then finds {product.name} {version} itself."
         )
     try:
         found = reported_version(product, path)
@@ -187,14 +187,14 @@ def _from_explicit(product: Product, version: str, explicit: str | None) -> Bina
         raise BinaryError(f"{origin} names {named} as the {product.name} to run, but {error}.") from None
     if found != version:
         raise BinaryError(
-            f"{origin} names {named} as the {product.name} to run: it is version {found}, and version {version} is "
-            f"asked for. Ask for {found}, name a {product.name} {version}, or take the path out."
+            f"{origin} names {named} as the {product.name} to run: it is version {found}, but version {version} is "
+            f"requested. Request {found}, name a {product.name} {version}, or remove the path."
         )
     return Binary(path, version, f"explicit path ({origin})", file_sha256(path))
 
 
 def _from_path(product: Product, version: str) -> Binary | None:
-    found = shutil.which(product.name) if product.says else None  # nothing else tells the version
+    found = shutil.which(product.name) if product.says else None  # no other file would show the version
     if found is None:
         return None
     path = Path(found).absolute()
@@ -203,13 +203,13 @@ def _from_path(product: Product, version: str) -> Binary | None:
 
 
 def _from_cache(product: Product, version: str) -> Binary | None:
-    """Trusts a file that matches its record; any other is checked again."""
+    """Trusts a file that matches its record; checks any other file again."""
     path = cache_folder(product.name, version) / product.name
     if not path.is_file():
         return None
     record = _read_record(path)
     if record is None:
-        # put there by hand (a CI image, an air-gapped machine): its own version report counts
+        # a person put it there (a CI image, an air-gapped machine): the version that it reports counts
         check_version(product, version, path)
         return Binary(path, version, "cache (put there by hand)", file_sha256(path))
     sha256 = str(record["sha256"])
@@ -235,7 +235,7 @@ def _read_record(path: Path) -> dict[str, object] | None:
 
 
 def _looks(path: Path) -> list[int]:
-    """Size and modification time: enough to notice a change without reading 130 MB at every run."""
+    """Size and modification time, which show a change without reading 130 MB at every run."""
     status = path.stat()
     return [status.st_size, status.st_mtime_ns]
 
@@ -261,7 +261,7 @@ def _locked(product: Product, version: str, say: Progress) -> Iterator[Path]:
 
 def _get(product: Product, version: str, folder: Path, attempts: list[Attempt], say: Progress) -> Binary:
     for left in folder.glob(f"{_WORK}*"):
-        # left by a killed process: no other has a work folder while this one holds the lock
+        # a killed process left it: no other process has a work folder while this process holds the lock
         shutil.rmtree(left, ignore_errors=True)
     for way, get in (("release archive", binaries_archive.download), ("go build", binaries_build.build)):
         with tempfile.TemporaryDirectory(prefix=_WORK, dir=folder, ignore_cleanup_errors=True) as work:
@@ -277,7 +277,7 @@ def _get(product: Product, version: str, folder: Path, attempts: list[Attempt], 
 
 
 def _official(product: Product, version: str, say: Progress) -> Binary | None:
-    """Replaces the cached binary by the vendor's own; None, with a line that says why, if that fails."""
+    """Replaces the cached binary by the vendor's own; if that fails, says why and returns None."""
     try:
         with _locked(product, version, say) as folder, tempfile.TemporaryDirectory(prefix=_WORK, dir=folder) as work:
             path, source = binaries_archive.download(product, version, Path(work), say)
@@ -310,17 +310,17 @@ def _all_failed(product: Product, version: str, attempts: list[Attempt]) -> Bina
     lines = [f"  {number}. {attempt.way}: {attempt.reason}" for number, attempt in enumerate(attempts, start=1)]
     release = product.release
     mirror = (
-        f"  - a way to {release.base}, or {release.variable}=URL of a mirror laid out the same way" if release else ""
+        f"  - access to {release.base}, or {release.variable}=URL of a mirror with the same layout" if release else ""
     )
     return BinaryError(
         "\n".join(
             [
-                f"{product.name} {version} could not be had on this machine. Tried, in this order:",
+                f"This machine could not get {product.name} {version}. Tried, in this order:",
                 *lines,
                 "Any one of these fixes it:",
                 f"  - {product.variable}=/path/to/{product.name}, if you have that version",
                 *([mirror] if mirror else []),
-                f"  - Go {OLDEST_GO_TEXT} or newer (https://go.dev/dl), and a way to its modules",
+                f"  - Go {OLDEST_GO_TEXT} or newer (https://go.dev/dl), and access to its modules",
             ]
         )
     )
@@ -336,5 +336,5 @@ def is_here(name: str) -> bool:
 
 
 if __name__ == "__main__":
-    # for scripts: the exit code says whether it is here
+    # for scripts: the exit code says whether the binary is on this machine
     sys.exit(0 if is_here(sys.argv[1]) else 1)

@@ -20,15 +20,15 @@ from hashidrill.lab.provision.products import Product, WayError
 
 PROGRESS_GAP_S = 10.0
 BUILT = "built with"
-"""How the origin of a binary begins that was built here."""
+"""Begins the origin of a binary that was built here."""
 _LOG_TAIL_LINES = 6
 _USUAL_PLACES = ("/usr/local/go", "~/.local/go", "/usr/lib/go-1.*")
-"""Go's usual places: of its own installation guide, of an ordinary user, and of Debian's packages of one version."""
+"""Go's usual folders: of its installation guide, of an ordinary user, and of Debian's packages of one version."""
 
 
 @dataclass(frozen=True)
 class Go:
-    """A Go toolchain. `version` is (major, minor); `text` is its own name, like go1.26.8."""
+    """A Go toolchain. `version` is (major, minor); `text` is what Go calls it, such as go1.26.8."""
 
     path: Path
     version: tuple[int, int]
@@ -61,7 +61,7 @@ def _go_at(path: Path) -> Go | None:
 
 
 def _go_version(go: Path, *of: str) -> str:
-    # local and away from any go.mod, otherwise asking for the version would fetch another toolchain
+    # local, and outside any module: otherwise `go version` could fetch another toolchain
     environment = os.environ | {"GOTOOLCHAIN": "local"}
     command = [str(go), "version", *of]
     return subprocess.run(
@@ -87,7 +87,7 @@ def _modules() -> Path:
 
 
 def build(product: Product, version: str, work: Path, say: Callable[[str], None]) -> tuple[Path, str]:
-    """The binary, in `work`, and how it was made. Raises WayError with the end of Go's output."""
+    """Builds the binary in `work`; returns its path and origin. Raises WayError with the end of Go's output."""
     module = module_folder(product, version)
     if module is None:
         raise WayError(
@@ -101,19 +101,19 @@ def build(product: Product, version: str, work: Path, say: Callable[[str], None]
         shutil.copyfile(module / name, copied / name)
     into = work / product.name
     if product.files:
-        say(f"getting {product.name} {version} from the sources of its module: takes {product.build_time}")
+        say(f"getting {product.name} {version} from the sources of its module: this takes {product.build_time}")
         _take(go, product, version, into, _environment(os.environ, work, product))
         return into, "from the sources of the pinned module"
-    say(f"building {product.name} {version} with Go: takes {product.build_time} the first time")
+    say(f"building {product.name} {version} with Go: this takes {product.build_time} the first time")
     with timed(f"build {product.name}"):
         _run(build_command(go, product, version, into), copied, _environment(os.environ, work, product), version, say)
-    # the toolchain that a go.mod asked for may be a newer one than the Go that was found
+    # the toolchain that go.mod requested may be newer than the Go that was found
     compiled = re.search(r": (go\d+\.\d+\S*)\s*$", _go_version(go.path, str(into)))
     return into, f"{BUILT} {compiled[1] if compiled else go.text} from pinned modules"
 
 
 def build_command(go: Go, product: Product, version: str, into: Path) -> list[str]:
-    """`go build` of the pinned package. Readonly, so that go.mod and go.sum decide and are never changed."""
+    """The `go build` command of the pinned package (GOFLAGS keep go.mod and go.sum unchanged)."""
     flags = "-s -w" + (f" -X {product.stamp}={product.stamp_as.format(version=version)}" if product.stamp else "")
     tags = ["-tags", product.tags] if product.tags else []
     return [str(go.path), "build", "-trimpath", *tags, "-ldflags", flags, "-o", str(into), product.package]
@@ -137,7 +137,7 @@ def _document(path: Path) -> str:
 
 
 def lacks_compilers(product: Product) -> list[packages.Package]:
-    """The system packages that are missing here to build it."""
+    """The system packages that this machine lacks to build the product."""
     go = find_go()
     lacking = [] if go is not None and go.usable else [packages.GO]
     if lacking and tool(packages.CERTIFICATES.tool) is None:
@@ -148,7 +148,7 @@ def lacks_compilers(product: Product) -> list[packages.Package]:
 
 
 def _toolchain(product: Product, say: Callable[[str], None]) -> Go:
-    """Go and the product's other build tools; installed if missing. Raises WayError."""
+    """The Go to build the product with. Installs Go and a C compiler if they are missing. Raises WayError."""
     try:
         if lacking := lacks_compilers(product):
             packages.install_packages(lacking, say)
@@ -176,7 +176,7 @@ def _environment(inherited: Mapping[str, str], work: Path, product: Product) -> 
         "GOWORK": "off",
         "GO111MODULE": "on",
         "CGO_ENABLED": "1" if product.cgo else "0",
-        # not /tmp: it may be a small file system in memory, and Consul's objects take hundreds of megabytes
+        # not /tmp, which may be a small file system in memory: Consul's objects take hundreds of megabytes
         "GOTMPDIR": str(scratch),
     }
 
@@ -200,7 +200,7 @@ def _run(
                 except subprocess.TimeoutExpired:
                     say(f"building {name} {version} with Go: {so_far(time.monotonic() - began, usual)}")
         except BaseException:
-            # Ctrl-C must not leave a build in the background
+            # Ctrl-C must not leave a build running in the background
             go.kill()
             go.wait()
             raise

@@ -1,4 +1,4 @@
-"""Capabilities of this machine, found by trying: each one, the cost of its absence, and the fix."""
+"""What this machine can do, found by trials: for each capability, the cost of its absence, and the fix."""
 
 import contextlib
 import json
@@ -26,18 +26,18 @@ TRIAL_TIMEOUT_S = 60.0
 MEMORY_BYTES = 600_000_000
 """Three servers and a client agent are about 90 MB resident each; the rest is for the runner and for peaks."""
 RUN_BYTES = 500_000_000
-"""Data, logs and recording of one run, generously."""
+"""Data, logs and recording of one run, with a margin."""
 BUILD_BYTES = 5_000_000_000
 """Go's module and build caches after both Consul versions were built from nothing."""
 _CONTINUE_KERNEL = (5, 5)
-"""SECCOMP_USER_NOTIF_FLAG_CONTINUE, by which the disk layer lets a call go on, came with Linux 5.5."""
+"""SECCOMP_USER_NOTIF_FLAG_CONTINUE, with which the disk layer lets a call continue, came with Linux 5.5."""
 
 
 @dataclass(frozen=True)
 class Capability:
     """Something that this machine can or cannot do.
 
-    `cost` is what is lost without it, `fix` the exact command that gets it. Local runs need every `required` one.
+    `cost` is what is lost without it; `fix` is the command that gets it. Local runs need every `required` capability.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Capability:
 
 
 def detect() -> list[Capability]:
-    """Every capability, by trying. Takes about two seconds; the trials leave nothing behind."""
+    """Tries every capability. Takes about two seconds; the trials leave nothing behind."""
     if platform.system() != "Linux":
         return [_linux(platform.system())]
     root = os.geteuid() == 0
@@ -82,8 +82,8 @@ def local_runs_possible(found: Iterable[Capability]) -> bool:
 
 
 def run_trials(what: str) -> dict[str, str]:
-    """Runs the trials of `machine_trials` in a process of their own: name -> why it failed ("" when it did not)."""
-    # the same import path as here, whichever way this was started
+    """Runs the trials of `machine_trials` in a new process: name -> why the trial failed ("" if it succeeded)."""
+    # the same import path as here, however this process was started
     trials = "hashidrill.lab.provision.machine_trials"
     code = f"import sys; sys.path[:] = {sys.path!r}; from {trials} import main; main({what!r})"
     try:
@@ -111,7 +111,7 @@ def _linux(system: str) -> Capability:
 
 
 def namespaces(own: Mapping[str, str], *, root: bool) -> Capability:
-    """The namespaces that a run of this user would be in."""
+    """The namespaces that a run of this user needs."""
     ok, reason = _came_of(own, "namespaces")
     who = "as root" if root else "as an ordinary user"
     return Capability(
@@ -151,7 +151,7 @@ def namespace_fix(*, root: bool, sysctls: Path = Path("/proc/sys")) -> str:
 
 
 def in_container(root: Path = Path("/")) -> bool:
-    """Whether this is a container (which may keep namespaces from even its root)."""
+    """Whether this is a container (which may refuse namespaces even to its root)."""
     if (root / ".dockerenv").exists() or (root / "run/.containerenv").exists():
         return True
     return bool(_read(root / "run/systemd/container"))
@@ -183,7 +183,7 @@ def seccomp(trials: Mapping[str, str], release: str) -> Capability:
         "seccomp user notification",
         ok,
         "tried" if ok else reason,
-        "no local runs: the disk layer under each agent is made of it",
+        "no local runs: the disk layer under each agent needs it",
         fix,
         required=True,
     )
@@ -211,7 +211,7 @@ PACKET_FAULTS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 def refused_faults(trials: Mapping[str, str], others: Iterable[str] = ()) -> dict[str, str]:
-    """The faults whose packet rules this kernel refuses, and why. `others` are those of plug-ins: they need at least
+    """The faults whose packet rules this kernel refuses, and why. `others` are faults of plug-ins, which need at least
     `drop`.
     """
     refused = dict[str, str]()
@@ -223,20 +223,20 @@ def refused_faults(trials: Mapping[str, str], others: Iterable[str] = ()) -> dic
 
 
 def packet_rules(own: Mapping[str, str]) -> Capability:
-    """nf_tables in the kernel, queried by netlink: no program is needed."""
+    """nf_tables in the kernel, tried by netlink, without the `nft` program."""
     lost = refused_faults(own)
     modules = [module for kind, (module, _) in PACKET_FAULTS.items() if not _came_of(own, kind)[0]]
     return Capability(
         "packet rules (nf_tables)",
         not lost,
-        "; ".join(dict.fromkeys(lost.values())) or "rules of each kind were put in force, by netlink",
+        "; ".join(dict.fromkeys(lost.values())) or "tried rules of each kind, by netlink",
         f"no {', '.join(sorted(lost))}" if lost else "no network faults",
         " && ".join(f"sudo modprobe {module}" for module in modules),
     )
 
 
 def netem(own: Mapping[str, str]) -> Capability:
-    """Used if present, never required."""
+    """The netem queue discipline: used if present, never required."""
     ok, reason = _came_of(own, "netem")
     return Capability(
         "netem",
@@ -257,7 +257,7 @@ def chaosd_tools() -> Capability:
 
 
 def netem_fix(root: Path = Path("/")) -> str:
-    """The command that gets netem, if its module is here or in a package of its own (Ubuntu)."""
+    """The command that gets netem, if its module is on this machine or in a separate package (Ubuntu)."""
     release = platform.release()
     if any((root / "lib/modules" / release).rglob("sch_netem.ko*")):
         return "sudo modprobe sch_netem"
@@ -267,7 +267,7 @@ def netem_fix(root: Path = Path("/")) -> str:
 
 
 def cpu_cgroup() -> Capability:
-    """Makes and removes a group as a run does."""
+    """Makes and removes a cgroup as a run does."""
     name = f"hashidrill-doctor-{os.getpid()}"
     try:
         group = cgroups.make(f"{name}/trial")
@@ -292,7 +292,7 @@ def cpu_cgroup() -> Capability:
 
 
 def fuse(device: Path = Path("/dev/fuse")) -> Capability:
-    """For information only."""
+    """FUSE, for information only."""
     ok = os.access(device, os.R_OK | os.W_OK)
     return Capability(
         "FUSE", ok, str(device) if ok else f"no access to {device}", "nothing: the disk layer has no FUSE"
@@ -306,7 +306,7 @@ def memory(available_bytes: int) -> Capability:
         "memory",
         ok,
         f"{available_bytes / 1e9:.1f} GB available",
-        f"runs may be killed: three servers and a client agent want {MEMORY_BYTES / 1e9:g} GB",
+        f"runs may be killed: three servers and a client agent need {MEMORY_BYTES / 1e9:g} GB",
     )
 
 
@@ -316,26 +316,26 @@ def _available_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
 
 
 def free_disk(free_bytes: int, folder: Path, *, building: bool) -> Capability:
-    """Room for a run, and for Go's caches where binaries are still to be built."""
+    """Room for a run, and for Go's caches if binaries must be built first."""
     wanted = BUILD_BYTES if building else RUN_BYTES
     return Capability(
         "free disk",
         free_bytes >= wanted,
         f"{free_bytes / 1e9:.1f} GB at {folder}",
-        f"{'building Consul wants' if building else 'a run wants'} {wanted / 1e9:g} GB",
-        f"free some, or set XDG_CACHE_HOME to a larger file system than that of {folder}",
+        f"{'building Consul needs' if building else 'a run needs'} {wanted / 1e9:g} GB",
+        f"free some space, or set XDG_CACHE_HOME to a folder on a larger file system than {folder}",
     )
 
 
 def nomad_drivers() -> Capability:
-    """The same on every machine: it does not depend on the user."""
+    """The task drivers, which are the same on every machine and for every user."""
     return Capability(
         "Nomad's task drivers", True, f"only raw_exec: {NEED_ROOT}; the CPU and memory limits of tasks have no effect"
     )
 
 
 def tools_of_tests(tests: Path = Path(__file__).parents[4] / "tests") -> list[Capability]:
-    """In a checkout: the tests that lack a tool."""
+    """The tools that tests need and this machine lacks, in a checkout; otherwise nothing."""
     if not (tests / "conftest.py").is_file():
         return []
     missing = [name for name, (commands, _) in TEST_TOOLS.items() if not any(map(tool, commands))]
@@ -346,14 +346,14 @@ def tools_of_tests(tests: Path = Path(__file__).parents[4] / "tests") -> list[Ca
 
 
 def go_toolchain(go: binaries_build.Go | None) -> Capability:
-    """Only needed for binaries that cannot be downloaded."""
+    """Go, needed only for binaries that cannot be downloaded."""
     ok = go is not None and go.usable
     detail = "not found" if go is None else f"{go.text} at {go.path}"
     return Capability(
         "Go",
         ok,
         detail if ok or go is None else f"{detail}: {OLDEST_GO_TEXT} or newer is needed",
-        "binaries that cannot be downloaded cannot be had",
+        "binaries that cannot be downloaded are unavailable",
         go_by_hand(),
     )
 
@@ -370,11 +370,11 @@ def _building_and_binaries() -> list[Capability]:
 
 
 def binary(name: str, version: str, go: binaries_build.Go | None) -> Capability:
-    """Where a binary is, or how the first run that needs it will get it. The default Consul is required."""
+    """Where a binary is, or how the first run that needs this binary will get it. The default Consul is required."""
     product = product_named(name)
     title = f"{name} {version}"
     required = (name, version) == DEFAULT_VERSIONS[0]
-    cost = "no local runs" if required else f"nothing that asks for {title} runs"
+    cost = "no local runs" if required else f"no runs that need {title}"
     try:
         here = binaries.locate(name, version)
     except BinaryError as error:
@@ -384,7 +384,7 @@ def binary(name: str, version: str, go: binaries_build.Go | None) -> Capability:
         return Capability(title, True, f"{here.path} ({here.source})", cost, required=required)
     way, reason = _way_to(product, version, go)
     if way is not None:
-        return Capability(title, True, f"not here yet: {way} by the first run that wants it", cost, required=required)
+        return Capability(title, True, f"not here yet: {way} by the first run that needs it", cost, required=required)
     fix = f"{go_by_hand()}   # Go, to build it" if go is None or not go.usable else install_command("gcc", "libc6-dev")
     return Capability(title, False, reason, cost, fix, required=required)
 

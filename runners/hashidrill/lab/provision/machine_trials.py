@@ -1,8 +1,8 @@
-"""Tries a sandbox's operations in a process of its own, which leaves nothing behind.
+"""Tries the operations that a sandbox needs, in a separate process that leaves nothing behind.
 
     python -m hashidrill.lab.provision.machine_trials own|user|packets|seccomp
 
-Prints one JSON object: the name of each trial, and why it failed ("" when it did not).
+Prints one JSON object: the name of each trial, and why the trial failed ("" if it succeeded).
 """
 
 import errno
@@ -26,7 +26,7 @@ PACKET_RULES: dict[str, list[PacketRule]] = {
     "redirect": [Redirect(_ADDRESSES, 8500, 22_000, "link")],
     "mark connections": [Cut("votes", _ADDRESSES, (8300,), (1,))],
 }
-"""The kinds of packet rules in network faults. A kernel may support only some of them."""
+"""The kinds of packet rules that network faults use. A kernel may support only some of these kinds."""
 
 
 def main(what: str) -> None:
@@ -107,7 +107,7 @@ def _netlink() -> Any:
 def _packets(rules: Sequence[PacketRule]) -> None:
     nf_tables.replace("trial", chains_of(rules), statements_of(rules))
     if not any(rule.table == "trial" and rule.addresses == {*_ADDRESSES} for rule in nf_tables.rules()):
-        raise OSError(errno.ENOENT, "the kernel does not list the rules that it took")
+        raise OSError(errno.ENOENT, "the kernel does not list the rules that it accepted")
 
 
 PACKETS = {kind: partial(_packets, rules) for kind, rules in PACKET_RULES.items()}

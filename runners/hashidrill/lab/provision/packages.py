@@ -1,7 +1,7 @@
-"""System packages that hashidrill needs, and installing them with apt: only if missing, and all in one go.
+"""Installs the system packages that hashidrill needs and that are missing, with one call of apt.
 
-Consent comes from a person on the terminal, asked once, or from `--install` or CI=true. Root without a terminal (a
-container, a script) needs no consent: a message is enough. HASHIDRILL_NO_INSTALL=1 forbids all of these.
+Consent comes from a person on the terminal, who is asked once, or from `--install` or CI=true. Root without a terminal
+(a container, a script) gives consent too, and gets a message. HASHIDRILL_NO_INSTALL=1 forbids every installation.
 """
 
 import os
@@ -17,12 +17,12 @@ from hashidrill.core.util.commands import tool
 
 Say = Callable[[str], None]
 Ask = Callable[[str], bool | None]
-"""Takes a question; answers yes, no, or None if no person can be asked."""
+"""Asks a question; returns True for yes, False for no, or None if it can ask no person."""
 
 NO_INSTALL = "HASHIDRILL_NO_INSTALL"
 APT_TIMEOUT_S = 900
 OLDEST_GO = (1, 21)
-"""From 1.21 on, Go fetches the newer toolchain that a go.mod asks for; older ones cannot read hashidrill's go.mod
+"""From 1.21 on, Go fetches the newer toolchain that a go.mod requests; older versions cannot read hashidrill's go.mod
 files.
 """
 OLDEST_GO_TEXT = ".".join(map(str, OLDEST_GO))
@@ -38,7 +38,7 @@ class NotOfferedError(MachineError):
 
 @dataclass(frozen=True)
 class Package:
-    """A system package (by its Debian name), the tool that shows that it is there, and what needs it."""
+    """A system package (by its Debian name), the tool whose presence shows that it is installed, and its purpose."""
 
     debian: str
     tool: str
@@ -47,8 +47,8 @@ class Package:
 
 @dataclass
 class _Permission:
-    """The user's consent to install packages. A yes answers one question; `--install` and a no answer all
-    later ones.
+    """The user's consent to install packages. A yes holds for one question; `--install` and a no hold for all
+    later questions.
     """
 
     agreed: bool = False
@@ -89,8 +89,8 @@ def install_command(*names: str) -> str:
 
 
 def go_by_hand() -> str:
-    """The command that puts a new Go where hashidrill looks for it: a system's own may be too old, like Debian 12's
-    1.19.
+    """The command that installs a new Go where hashidrill looks for Go: a system's own package may be too old, like
+    Debian 12's 1.19.
     """
     root = os.geteuid() == 0
     folder = "/usr/local" if root or shutil.which("sudo") else "~/.local"
@@ -103,19 +103,19 @@ def go_by_hand() -> str:
 
 
 def allow_installing(install: bool) -> None:
-    """`--install`: consent beforehand to everything that this process turns out to need."""
+    """`--install`: gives consent beforehand to every package that this process will need."""
     _permission.agreed |= install
 
 
 def install_missing(debian: Mapping[str, str], purpose: str, say: Say) -> None:
-    """Install the packages (by tool) of the tools that are missing. Raises MachineError, as `install_packages`."""
+    """Installs the packages of missing tools; `debian` maps tools to packages. Raises like `install_packages`."""
     missing = [Package(package, name, purpose) for name, package in debian.items() if tool(name) is None]
     if missing:
         install_packages(missing, say)
 
 
 def install_packages(asked: Sequence[Package], say: Say, *, ask: Ask | None = None) -> None:
-    """Installs these by apt, as root or through sudo, after one question on the terminal if a person must agree.
+    """Installs the packages by apt, as root or through sudo, after one question on the terminal if consent is missing.
 
     Raises NotAllowedError, NotOfferedError, MachineError.
     """
@@ -125,7 +125,7 @@ def install_packages(asked: Sequence[Package], say: Say, *, ask: Ask | None = No
     say(f"installing with apt-get: {_with_purposes(asked)}")
     arguments = ["install", "-y", "--no-install-recommends", *names]
     if _apt(sudo, arguments).returncode != 0:
-        # package lists are missing (container images ship none) or name versions that are gone
+        # package lists are missing (container images have none) or name versions that are no longer served
         say("apt-get could not install them; refreshing the package lists and trying again")
         _apt(sudo, ["update"])
         run = _apt(sudo, arguments)
@@ -139,7 +139,7 @@ def install_packages(asked: Sequence[Package], say: Say, *, ask: Ask | None = No
 
 
 def _with_purposes(asked: Sequence[Package]) -> str:
-    """`nftables (for network faults), strace and wrk (for tests)`."""
+    """A text such as `nftables (for network faults), strace and wrk (for tests)`."""
     by_purpose: dict[str, dict[str, None]] = {}
     for package in asked:
         by_purpose.setdefault(package.purpose, {})[package.debian] = None
@@ -152,9 +152,9 @@ def in_ci() -> bool:
 
 
 def ask_on_terminal(question: str) -> bool | None:
-    """The answer typed at the terminal; None without a terminal, or while another job is in its foreground.
+    """The answer typed at the terminal; None without a terminal, or if another job is in the terminal's foreground.
 
-    Standard input and output may be captured or piped, so it uses the terminal itself.
+    Standard input and output may be captured or piped, so this reads and writes the terminal itself.
     """
     try:
         with open("/dev/tty", "r+b", buffering=0) as terminal:  # noqa: PTH123 - unbuffered and in both directions
@@ -182,7 +182,7 @@ def _may_install(asked: Sequence[Package], ask: Ask) -> list[str]:
 
 
 def _granted(asked: Sequence[Package], ask: Ask) -> tuple[list[str] | None, str]:
-    """(prefix of apt-get, or None; the reason). Asks a person only once all other conditions are met."""
+    """(prefix of apt-get, or None if refused; the reason). Asks a person only if all other conditions are met."""
     root = os.geteuid() == 0
     agreed = _permission.agreed or in_ci()
     why = ""
@@ -200,11 +200,11 @@ def _granted(asked: Sequence[Package], ask: Ask) -> tuple[list[str] | None, str]
         return None, why
     if root:
         return [], ""
-    return (["sudo", "-n"] if agreed else ["sudo"]), ""  # a person who answered can give sudo a password, too
+    return (["sudo", "-n"] if agreed else ["sudo"]), ""  # a person who answered can also type a password for sudo
 
 
 def _refusal(asked: Sequence[Package], ask: Ask, *, root: bool) -> str:
-    """Why nothing may be installed; "" after a yes, and for root without a terminal."""
+    """Why nothing may be installed; "" after a yes, or if root has no terminal."""
     command = install_command(*dict.fromkeys(package.debian for package in asked))
     answer = ask(f"hashidrill needs {_with_purposes(asked)}. Run `{command}` now?")
     if answer or (answer is None and root):
@@ -223,18 +223,18 @@ def _passwordless_sudo() -> bool:
 
 
 def _new_enough_go(sudo: Sequence[str], say: Say) -> Package:
-    """The system's package of a Go that can build hashidrill's modules. Raises NotOfferedError, with nothing
-    installed.
+    """The system's package with a Go that can build hashidrill's modules; installs nothing. Raises
+    NotOfferedError.
     """
     found = _go_packages()
     if not found:
-        say("refreshing the package lists (apt-get update), to see which Go there is")
+        say("refreshing the package lists (apt-get update), to see which Go versions they have")
         _apt(sudo, ["update"])
         found = _go_packages()
     usable = [package for version, package in found if version >= OLDEST_GO]
     if not usable:
         offered = (
-            f"its newest is {'.'.join(map(str, max(version for version, _ in found)))}" if found else "it has none"
+            f"the newest is {'.'.join(map(str, max(version for version, _ in found)))}" if found else "there is no Go"
         )
         raise NotOfferedError(
             f"Go {OLDEST_GO_TEXT} or newer is needed for {GO.purpose}, and this system's packages have none: "
@@ -244,7 +244,7 @@ def _new_enough_go(sudo: Sequence[str], say: Say) -> Package:
 
 
 def _go_packages() -> list[tuple[tuple[int, int], Package]]:
-    """(version, package), the default Go first, then the newest: Ubuntu 22.04 has 1.18, and 1.23 under another name."""
+    """(version, package): the default Go, then the others, newest first. Ubuntu 22.04 has 1.18 and golang-1.23."""
     if shutil.which("apt-cache") is None:
         return []
     policy = _run(["apt-cache", "policy", GO.debian], timeout_s=60).stdout
@@ -265,7 +265,7 @@ def _apt(sudo: Sequence[str], arguments: Sequence[str]) -> subprocess.CompletedP
         return _run(command, timeout_s=APT_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         raise MachineError(
-            f"`{shlex.join(command)}` did not end within {APT_TIMEOUT_S} s. Run it yourself, and this again afterwards."
+            f"`{shlex.join(command)}` did not end within {APT_TIMEOUT_S} s. Run it yourself, then run this again."
         ) from None
 
 

@@ -1,9 +1,9 @@
-"""Pins the archives of a version. For maintainers, on a machine with network access.
+"""Adds the pins (checksums) of a version's archives. For maintainers, on a machine with network access.
 
     python -m hashidrill.lab.provision.pins consul 1.23.0
 
 It downloads the archives for amd64 and arm64, checks them against the vendor's own list, and appends their
-checksums. The vendor's list comes from the same server as the archives: compare with another source before you
+checksums. The vendor's list comes from the same server as the archives: compare it with another source before you
 commit.
 """
 
@@ -24,7 +24,7 @@ def main(name: str, version: str) -> None:
         for arch in ARCHITECTURES:
             path, sha256 = archive.measured(product_named(name), version, arch, Path(work), _say)
             if (known := archive.pinned(path)) is not None:
-                _say(f"{path}: {'pinned already' if known == sha256 else f'PINNED AS {known}, and is now {sha256}'}")
+                _say(f"{path}: {'pinned already' if known == sha256 else f'PINNED AS {known}, BUT NOW HAS {sha256}'}")
             else:
                 lines.append(f"{sha256}  {path}\n")
     with archive.pins_file().open("a") as file:

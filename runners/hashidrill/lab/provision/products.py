@@ -1,6 +1,6 @@
 """The binaries that hashidrill runs: how each reports its version, its vendor's releases, and how Go builds it.
 
-A new product is one more entry in `PRODUCTS`; to be built, it also needs a wrapper module in `modules/NAME-VERSION`.
+A new product needs an entry in `PRODUCTS`; to build it, a wrapper module in `modules/NAME-VERSION` is needed too.
 """
 
 import os
@@ -17,7 +17,7 @@ VERSION_TIMEOUT_S = 20.0
 
 
 class WayError(Exception):
-    """One way to a binary failed; its text is the reason, for the user."""
+    """One way to get a binary failed; the error's text is the reason, for the user."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ TOXIPROXY = Release(
 
 @dataclass(frozen=True)
 class Product:
-    """One binary. `says` finds the version in the output of `NAME version_argument`; without it, the binary reports no
-    version, and its record alone names it. Without a `release`, hashidrill builds the binary.
+    """One binary. `says` finds the version in the output of `NAME version_argument`; if `says` is empty, the binary
+    reports no version, and only its record names one. Without a `release`, hashidrill builds the binary.
 
     `stamp` is the Go variable that the vendor's own release sets to the version, in the form of `stamp_as`; without
-    it, toxiproxy reports "git".
+    a stamp, toxiproxy reports "git".
     """
 
     name: str
@@ -67,7 +67,7 @@ class Product:
     stamp_as: str = "{version}"
     cgo: bool = False
     files: str = ""
-    """Not a program: these files of the module, concatenated, under a line with the version."""
+    """If set, this is not a program but these files of the module, concatenated under a line with the version."""
     build_time: str = "about 4 minutes"
     tags: str = ""
     """Build tags that leave out parts that a test datacenter does not need."""
@@ -78,7 +78,7 @@ class Product:
 
     @property
     def variable(self) -> str:
-        """The environment variable that names an explicit path: HASHIDRILL_TOXIPROXY_SERVER."""
+        """The environment variable that may hold an explicit path, such as HASHIDRILL_TOXIPROXY_SERVER."""
         return f"HASHIDRILL_{self.name.upper().replace('-', '_')}"
 
 
@@ -148,7 +148,7 @@ PRODUCTS = {
                 "--version",
                 rf"^{name}, version (\S+)",
                 stamp="github.com/prometheus/common/version.Version",
-                tags="remove_all_sd,enable_consul_sd",  # the clients of clouds are half of the build
+                tags="remove_all_sd,enable_consul_sd",  # the clients of cloud providers are half of the build
                 build_time="about 5 minutes",
             )
             for name in ("prometheus", "promtool")
@@ -231,10 +231,10 @@ DEFAULT_VERSIONS = (
     ("nomad", "1.10.5"),
     ("vault", VAULT_VERSION),
 )
-"""The versions in the shipped experiments, the most used first."""
+"""The versions that shipped experiments use, the most used first."""
 
 CHAOS_MESH_VERSION = "0.9.1-0.20260902003049-47411975a8cb"
-"""Chaos Mesh tags no module: it is a commit."""
+"""A commit, because Chaos Mesh has no tags for its module."""
 KUBERNETES_VERSIONS = (
     ("etcd", "3.5.21"),
     ("kube-apiserver", "1.34.4"),
@@ -242,17 +242,17 @@ KUBERNETES_VERSIONS = (
     ("chaos-mesh-definitions", CHAOS_MESH_VERSION),
     ("chaosd", "1.4.0"),
 )
-"""A control plane with Chaos Mesh and no nodes, `hashidrill lab up --kubernetes`."""
+"""For `hashidrill lab up --kubernetes`: a control plane with Chaos Mesh and without nodes."""
 
 PROMETHEUS_VERSION = "3.16.0"
 ALERTMANAGER_VERSION = "0.31.1"
-"""The last that its Go module builds: later ones embed a UI that is not in the module."""
+"""The last version that its Go module can build: later versions embed a UI that is not in the module."""
 WATCHING_VERSIONS = (
     ("prometheus", PROMETHEUS_VERSION),
     ("promtool", PROMETHEUS_VERSION),
     ("alertmanager", ALERTMANAGER_VERSION),
 )
-"""For `datacenter.prometheus`, and for tests of its rules."""
+"""For `datacenter.prometheus`, and for tests of alerting rules."""
 
 AUDITED_VERSIONS = (("consul-template", "0.41.0"),)
 """Versions for tests of the audit's claims only."""
@@ -286,7 +286,7 @@ def reported_version(product: Product, path: Path) -> str:
     match = re.search(product.says, printed, re.MULTILINE)
     if match is None:
         first = printed.splitlines()[0][:120] if printed else "nothing"
-        raise WayError(f"`{' '.join(command)}` does not say a version; exit code {run.returncode}, it printed: {first}")
+        raise WayError(f"`{' '.join(command)}` prints no version; exit code {run.returncode}, it printed: {first}")
     return match[1]
 
 
@@ -298,7 +298,7 @@ def _written_version(product: Product, path: Path) -> str:
         raise WayError(f"{path} cannot be read: {error.strerror}") from None
     match = re.search(product.says, first)
     if match is None:
-        raise WayError(f"the first line of {path} does not say a version of {product.name}: {first[:120]!r}")
+        raise WayError(f"the first line of {path} does not name a version of {product.name}: {first[:120]!r}")
     return match[1]
 
 
@@ -309,5 +309,5 @@ def check_version(product: Product, version: str, path: Path) -> None:
         raise WayError(f"{path} is {product.name} {found}, not {version}")
 
 
-NEED_ROOT = "exec, java and docker want a client that is root, and no agent is"
-"""Why Nomad has one task driver here, for `doctor` and for a datacenter that asks for another one."""
+NEED_ROOT = "exec, java and docker need a Nomad client that runs as root, and no agent here does"
+"""Why Nomad has only one task driver here, for `doctor` and for a datacenter that names another driver."""

@@ -1,8 +1,8 @@
-"""CPU and memory limits by cgroup, v2 or v1, if this user may have them. Groups are named after the run.
+"""CPU and memory limits by cgroup, v2 or v1, if this user may set them. Groups are named after the run.
 
-With cgroups v2, a group has such limits only if the root group delegates the controller. Turning that on changes the
-machine beyond hashidrill's groups, so the root is marked (an extended attribute, which ends with the boot as the
-setting does), and the last run to end turns it off again.
+With cgroups v2, a group has such limits only if the root group delegates the controller. Turning the controller on
+there changes the machine beyond hashidrill's groups. So the root is marked with an extended attribute, which, like the
+setting, a reboot removes; the last run to end turns the controller off again.
 """
 
 import contextlib
@@ -16,10 +16,10 @@ _ROOT = Path("/sys/fs/cgroup")
 _PERIOD_US = 100_000
 _OURS = "hashidrill-*"
 _MARK = "trusted.hashidrill.{}"
-"""Mark on the root: hashidrill turned that controller on there, and no other user of the machine had."""
+"""Mark on the root: hashidrill turned that controller on there; it was off before."""
 Controller: TypeAlias = Literal["cpu", "memory"]
 CONTROLLERS: tuple[Controller, ...] = ("cpu", "memory")
-# the kernel refuses a quota below one millisecond a period
+# the kernel refuses a quota below one millisecond per period
 _MIN_QUOTA_US = 1_000
 
 
@@ -31,7 +31,7 @@ class Group:
     version: int
 
     def limit(self, cores: float | None) -> None:
-        """At most `cores` CPU seconds a second; None removes the limit. Raises OSError."""
+        """Allows at most `cores` CPU seconds per second; None removes the limit. Raises OSError."""
         quota = None if cores is None else max(_MIN_QUOTA_US, round(cores * _PERIOD_US))
         if self.version == 2:
             (self.path / "cpu.max").write_text(f"{'max' if quota is None else quota} {_PERIOD_US}")
@@ -40,7 +40,7 @@ class Group:
             (self.path / "cpu.cfs_quota_us").write_text(str(-1 if quota is None else quota))
 
     def memory_in_use(self) -> tuple[int, int]:
-        """Bytes charged to its processes, and how many of those end with the processes. Raises OSError."""
+        """Bytes charged to the group, and how many of these its processes free when they end. Raises OSError."""
         current, own = ("memory.current", "anon") if self.version == 2 else ("memory.usage_in_bytes", "total_rss")
         words = (self.path / "memory.stat").read_text().split()
         return int((self.path / current).read_text()), int(words[words.index(own) + 1])
@@ -71,7 +71,7 @@ class Group:
         return events["high"] + events["max"]
 
     def procs_files(self) -> list[str]:
-        """The files that move a process here when its pid is written into each."""
+        """The files that move a process into this group when its pid is written to them."""
         return [str(self.path / "cgroup.procs")]
 
 
@@ -85,7 +85,7 @@ def _parents(controller: Controller) -> list[tuple[Path, int]]:
 
 
 def make(name: str, controller: Controller = "cpu") -> Group | None:
-    """The group `name` (`RUN/HOST`), made if missing; None if this user may not have one."""
+    """The group `name` (`RUN/HOST`), created if missing; None if this user may not create it."""
     for parent, version in _parents(controller):
         path = parent / name
         with contextlib.suppress(OSError):
@@ -113,8 +113,8 @@ def find(name: str, controller: Controller = "cpu") -> Group | None:
 def give_back() -> bool:
     """Turns off the controllers that `make` turned on at the root; returns whether it turned any off.
 
-    Call it once the run's own groups are removed. Another run still needs the setting. So does any other use of it (a
-    limit, a weight, groups); then the mark is removed.
+    Call it once the run's own groups are removed. A controller stays on if another run needs it, or if anything else
+    uses it (a limit, a weight, groups); in the latter case only the mark is removed.
     """
     given = [_given_back(controller) for controller in CONTROLLERS]
     return any(given)
@@ -147,7 +147,7 @@ _UNSET = {
     "cpu": {"cpu.max": "max", "cpu.weight": "100", "cpu.idle": "0"},
     "memory": {"memory.max": "max", "memory.high": "max", "memory.low": "0", "memory.min": "0"},
 }
-"""The first word of each file while nothing is set."""
+"""The first word of each file if nothing is set."""
 
 
 def _uses(group: Path, controller: Controller) -> bool:

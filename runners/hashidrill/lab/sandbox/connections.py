@@ -1,7 +1,7 @@
-"""The TCP connections that a network namespace holds, and how much went out over each: the kernel's own list.
+"""The TCP connections of a network namespace, and the bytes sent over each, from the kernel's own list.
 
-It speaks sock_diag(7), as `ss` does. A library takes 6 ms of CPU for one look, and 29 client agents are looked at once
-a second.
+It speaks sock_diag(7), as `ss` does. A library takes 6 ms of CPU to read the list once, and the lists of 29 client
+agents are read every second.
 """
 
 import os
@@ -14,7 +14,7 @@ from hashidrill.core.protocols.capabilities import Connection
 _SOCK_DIAG, _BY_FAMILY, _REQUEST_DUMP = 4, 20, 0x301
 _ERROR, _DONE = 2, 3
 _ESTABLISHED, _INFO = 1, 2
-"""A state of TCP, and the attribute with its figures (linux/inet_diag.h)."""
+"""A TCP state, and the attribute that holds a connection's figures (linux/inet_diag.h)."""
 _HEADER = struct.Struct("=IHHII")
 _REQUEST = struct.Struct("=BBBxI48x")
 _PORTS_AT, _PEER_AT, _UNACKED_AT, _ATTRIBUTES_AT, _ACKED_AT = 4, 24, 60, 72, 120
@@ -45,8 +45,8 @@ def _answers(kernel: socket.socket) -> Iterator[bytes]:
 
 
 def _connection(said: bytes, port: int) -> Connection | None:
-    """The bytes that the process has written are the acknowledged ones and those still waiting for an
-    acknowledgement.
+    """The connection, if its peer has that port. The bytes that the process wrote are the acknowledged and the
+    unacknowledged ones.
     """
     own, theirs = struct.unpack_from(">HH", said, _PORTS_AT)
     if theirs != port:

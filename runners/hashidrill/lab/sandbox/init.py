@@ -1,4 +1,4 @@
-"""PID 1 of a sandbox: makes the namespaces, starts the one command, reaps, and ends with it.
+"""PID 1 of a sandbox: makes the namespaces, starts the sandbox's command, reaps processes, and ends with the command.
 
 When this process ends, the kernel ends everything in the PID namespace and removes its mounts, network namespaces and
 rules. The process is set to die with its parent, so nothing outlives the runner.
@@ -25,8 +25,8 @@ _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 
 
 def main(spec: dict[str, Any]) -> int:
-    """Sets up the namespaces, runs `spec["command"]`, returns its exit code. Raises OSError when the kernel refuses."""
-    if os.getppid() != spec["parent"]:  # it was killed while this process came to life
+    """Sets up the namespaces, runs `spec["command"]`, returns its exit code. Raises OSError if the kernel refuses."""
+    if os.getppid() != spec["parent"]:  # the parent was killed while this process started
         return _INTERRUPTED
     _enter_namespaces()
     sc.die_with_parent(spec["parent"])
@@ -46,7 +46,7 @@ def main(spec: dict[str, Any]) -> int:
 
 
 def _let_go_of_input() -> None:
-    """Closes standard input, which only the command may read: while it is open here, /proc/PID/fd/0 shows it."""
+    """Closes standard input, which only the command may read: if it were open here, /proc/PID/fd/0 would show it."""
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
@@ -71,7 +71,7 @@ def _enter_namespaces() -> None:
 
 def _as_pid_one(parent_alive: int, spec: dict[str, Any]) -> None:
     try:
-        sc.die_with_parent(0)  # the parent is outside of this PID namespace, where its number is 0, dead or alive
+        sc.die_with_parent(0)  # the parent is outside of this PID namespace: its pid is 0 here, dead or alive
         if select.select([parent_alive], [], [], 0)[0]:
             os._exit(1)
         sc.mount("none", "/", "", sc.MS_REC | sc.MS_PRIVATE)

@@ -1,8 +1,8 @@
 """Cleans up after a run, however its runner ended.
 
-It holds the read end of a pipe whose write end only the runner has: end of file means that the runner has ended. It
-then waits for the end of the sandbox's first process (the kernel ends the rest with it), and removes the run's own
-directory and cgroups.
+It holds the read end of a pipe whose write end only the runner holds, so end of file means that the runner has ended.
+It then waits until the sandbox's first process ends (the kernel ends the other processes with it), and removes the
+run's own directory and cgroups.
 
     janitor '{"root": "/var/tmp/hashidrill-...", "pid_file": "..."}' < pipe
 """
@@ -39,7 +39,7 @@ def main(spec: dict[str, Any]) -> None:
 
 
 def _open(pid_file: str) -> int | None:
-    """A pidfd of the sandbox's first process, once it is known; while it is held, its number is not reused."""
+    """A pidfd of the sandbox's first process, once its pid is known; it never means another process."""
     try:
         with open(pid_file) as file:  # noqa: PTH123 - no pathlib here
             return os.pidfd_open(int(file.read()))

@@ -1,8 +1,8 @@
 """Packet rules by netlink: replaces the content of a table, and reads from the kernel the content of any table.
 
-It speaks nf_tables' own protocol (linux/netfilter/nf_tables.h), so neither the `nft` program nor a library is needed:
-only the standard library, because it also runs next to a trainee's shell. It reads the kernel's dump, and does not rely
-on what it wrote before.
+It speaks nf_tables' own protocol (linux/netfilter/nf_tables.h), so it needs neither the `nft` program nor a library:
+only the standard library, because it also runs next to a trainee's shell. It reads the rules from the kernel's dump,
+and does not rely on what it wrote before.
 """
 
 import errno
@@ -30,10 +30,10 @@ _VERDICT, _FIRST, _SECOND = 0, 1, 2
 _NETWORK, _TRANSPORT = 1, 2
 _EQUAL, _UNEQUAL, _LESS = 0, 1, 2
 _DROP, _ACCEPT, _ADDRESS, _PORT = 0, 1, (7, 4), (13, 2)
-"""Verdicts; types of a set's elements, by nft's numbers, and their bytes."""
+"""Verdicts, then the types of a set's elements: nft's number of the type, and its size in bytes."""
 _FIELDS = {(_NETWORK, 12, 4): "address", (_NETWORK, 16, 4): "address", (_TRANSPORT, 2, 2): "port"}
 _SIZES = {"address": 4, "port": 2, "protocol": 1}
-"""In bytes: a set may have longer keys, which are of several fields."""
+"""In bytes. A set may have longer keys, which combine several fields."""
 _L4PROTO, _NFPROTO, _TCP = 16, 15, b"\x06"
 _BUFFER_BYTES, _ATTEMPTS, _WITHIN_S = 1 << 20, 50, 10.0
 
@@ -46,7 +46,7 @@ class SeenRule:
     chain: str
     comment: str
     packets: int | None
-    """The packets its counter counted; None without a counter."""
+    """The packets that its counter counted; None without a counter."""
     drops: bool
     """Whether the rule drops or refuses the TCP packets that it matches."""
     addresses: frozenset[str]
@@ -67,7 +67,7 @@ def replace(table: str, chains: Sequence[Chain], statements: Sequence[Statement]
 
 
 def suspend(table: str, redirecting: Chain, blocking: Chain) -> None:
-    """Makes the one chain accept before it redirects, and empties the other, in one transaction. Raises OSError."""
+    """Makes `redirecting` accept before it redirects, and empties `blocking`, in one transaction. Raises OSError."""
     [accept] = _new_rule(table, redirecting, [("accept",)], count(1), flags=_CREATE)
     emptied = ("chain", _DELETE_RULE, 0, b"".join(_attributes(table, blocking.name)))
     _transact([_new_table(table), _new_chain(table, redirecting), _new_chain(table, blocking), emptied, accept])
@@ -89,7 +89,7 @@ def rules() -> list[SeenRule]:
 
 
 _Message = tuple[str, int, int, bytes]
-"""Its subject, type, flags and attributes."""
+"""A message's subject, type, flags and attributes."""
 
 
 def _attribute(kind: int, value: int | str | bytes | Sequence[bytes]) -> bytes:
@@ -104,7 +104,7 @@ def _attribute(kind: int, value: int | str | bytes | Sequence[bytes]) -> bytes:
 
 
 def _attributes(*values: int | str | bytes | Sequence[bytes] | None) -> list[bytes]:
-    """Attributes numbered from 1; those that are None are left out."""
+    """The values as attributes, numbered from 1; None is left out, but counted."""
     return [_attribute(kind, value) for kind, value in enumerate(values, 1) if value is not None]
 
 
@@ -113,7 +113,7 @@ def _expression(name: str, *values: int | bytes | str | Sequence[bytes] | None) 
 
 
 def _gone(table: str) -> list[_Message]:
-    """Makes the table first, because a missing one cannot be removed."""
+    """Removes the table; makes it first, because a missing table cannot be removed."""
     return [_new_table(table), (f"table {table}", _DELETE_TABLE, 0, b"".join(_attributes(table)))]
 
 
@@ -130,7 +130,7 @@ def _new_chain(table: str, chain: Chain) -> _Message:
 def _new_rule(
     table: str, chain: Chain, words: Sequence[Word], numbers: Iterator[int], *, flags: int = _CREATE | _APPEND
 ) -> Iterator[_Message]:
-    """The sets for its lookups come first."""
+    """The messages that make a rule; the sets for its lookups come first."""
     about = f"rule `{' '.join(word[0] for word in words)}` in chain {chain.name}"
     expressions, comment = list[bytes](), None
     if {word[0] for word in words} & _OF_TCP:
@@ -187,13 +187,13 @@ def _port(number: int) -> bytes:
 
 
 def _network(text: str) -> bytes:
-    """The bytes of `10.75.0.0/24` that are compared."""
+    """The bytes of a network such as `10.75.0.0/24` that are compared."""
     address, _, bits = text.partition("/")
     return socket.inet_aton(address)[: int(bits) // 8]
 
 
 def _translation(kind: int, address: str, port: int | None = None) -> list[bytes]:
-    """`kind`: 0 of the source, 1 of the destination."""
+    """`kind`: 0 translates the source, 1 the destination."""
     said = [_set_register(_FIRST, socket.inet_aton(address))]
     if port is not None:
         said.append(_set_register(_SECOND, _port(port)))
@@ -258,7 +258,7 @@ def _message(kind: int, flags: int, sequence: int, body: bytes, *, family: int =
 
 
 def _transact(messages: Sequence[_Message]) -> None:
-    """All or nothing. The kernel processes messages in the order sent; only the last one requests an
+    """Applies all messages or none. The kernel processes them in the order sent; only the last one requests an
     acknowledgement.
     """
     last = len(messages)
@@ -282,7 +282,7 @@ class _ChangedError(Exception):
 
 
 def _read(work: Callable[[socket.socket], T]) -> T:
-    """Reads one generation of the rules: other processes may change them meanwhile."""
+    """Reads one generation of the rules; tries again if other processes change the rules meanwhile."""
     with _kernel() as kernel:
         for _ in range(_ATTEMPTS):
             try:
@@ -390,7 +390,7 @@ def _elements(kernel: socket.socket, family: int, table: str, name: str) -> set[
 
 
 def _commented(data: bytes) -> str:
-    """Type, length and value, each type and length of one byte; type 0 is a comment."""
+    """A rule's comment. Type (0: comment), length and value alternate; type and length have one byte each."""
     while data and data[0] != 0:
         data = data[2 + data[1] :]
     return _text(data[2 : 2 + data[1]]) if data else ""

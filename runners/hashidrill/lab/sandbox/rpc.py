@@ -1,4 +1,4 @@
-"""The protocol of hostd, the canary and diskd: one JSON object a line over a Unix socket."""
+"""The protocol of hostd, the canary and diskd: one JSON object per line over a Unix socket."""
 
 from __future__ import annotations
 
@@ -38,4 +38,4 @@ class Server(socketserver.ThreadingUnixStreamServer):
         self.answer = answer
         temporary = path + ".new"
         super().__init__(temporary, _Lines)
-        os.replace(temporary, path)  # noqa: PTH105 - it exists once it answers
+        os.replace(temporary, path)  # noqa: PTH105 - the socket exists once it answers

@@ -24,7 +24,7 @@ _LONGEST_SOCKET_PATH = 107
 
 
 def work_parent() -> Path:
-    """Where sandboxes keep their data: on a real disk, so /var/tmp; `HASHIDRILL_WORK` names another place."""
+    """The folder for sandboxes' data: /var/tmp, which is on a real disk, unless `HASHIDRILL_WORK` names another."""
     named = os.environ.get("HASHIDRILL_WORK")
     if named:
         return Path(named)
@@ -34,8 +34,8 @@ def work_parent() -> Path:
 
 @contextlib.contextmanager
 def handed_over(given: Mapping[str, Any] | int | None) -> Iterator[int]:
-    """A file descriptor, only in memory, for the standard input of a process that calls `read_given`; an open one is
-    handed over as it is.
+    """A file descriptor with `given`, only in memory, for the standard input of a process that calls `read_given`. If
+    `given` is a descriptor, it is used unchanged.
     """
     if given is None or isinstance(given, int):
         yield subprocess.DEVNULL if given is None else given
@@ -51,7 +51,7 @@ def handed_over(given: Mapping[str, Any] | int | None) -> Iterator[int]:
 
 
 def read_given() -> dict[str, Any]:
-    """The data that the starting process handed over; this process's own children cannot read it again."""
+    """The data that the starting process handed over; this process's children cannot read it again."""
     given: dict[str, Any] = parse(sys.stdin.buffer.read())
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -130,14 +130,14 @@ def sandbox(
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A folder of this process's own, removed afterwards: by `hashidrill heal` if this process was killed.
+    """A folder for this process, removed afterwards, or by `hashidrill heal` if this process was killed.
 
     Raises MachineError.
     """
     root = _new_root()
     held = _make(root)
     try:
-        (root / "pid").write_text(str(os.getpid()))  # it is not one that is just being made
+        (root / "pid").write_text(str(os.getpid()))  # shows that this sandbox is not one that is just starting
         yield root
     finally:
         shutil.rmtree(root, ignore_errors=True)
@@ -152,14 +152,14 @@ def _new_root() -> Path:
 
 
 def _make(root: Path) -> int:
-    """Makes the directory. Returns it open and locked: a `heal` in another container sees the lock, not the pids."""
+    """Makes the directory. Returns it open and locked: `heal` in another container sees the lock, but not the pids."""
     try:
         root.mkdir(mode=0o700, parents=True)
         held = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise MachineError(
             f"{root.parent}: no directory for the datacenter's data can be made there: {error.strerror}; "
-            "set HASHIDRILL_WORK to a directory of yours on a real disk"
+            "set HASHIDRILL_WORK to your own directory on a real disk"
         ) from None
     held_by_us(held)
     return held

@@ -149,7 +149,7 @@ def test_units_of_the_hosts_agents_are_the_trainees(ran, name, words):
 
 
 def test_journalctl_without_a_unit_says_what_it_knows():
-    assert "this host knows: journalctl -u UNIT" in Telling().answer("journalctl", [], [])["error"]
+    assert "this host supports: journalctl -u UNIT" in Telling().answer("journalctl", [], [])["error"]
 
 
 def test_of_the_hosts_logs_a_shell_has_those_of_its_agents(tmp_path):

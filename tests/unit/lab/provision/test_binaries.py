@@ -142,7 +142,7 @@ def test_each_binary_has_its_own_environment_variable():
 def test_an_explicit_path_of_another_version_is_an_error_that_says_both(tmp_path, monkeypatch):
     monkeypatch.setenv("HASHIDRILL_CONSUL", str(put(tmp_path / "mine", "1.21.0")))
     put(tmp_path / "bin/consul", "1.22.2")  # would do, and is not what was named
-    with pytest.raises(BinaryError, match=r"HASHIDRILL_CONSUL.*it is version 1\.21\.0, and version 1\.22\.2 is asked"):
+    with pytest.raises(BinaryError, match=r"HASHIDRILL_CONSUL.*it is version 1\.21\.0, but version 1\.22\.2 is req"):
         binaries.ensure("consul", "1.22.2")
 
 
@@ -234,10 +234,10 @@ def test_when_nothing_works_every_way_is_listed_with_its_reason_and_what_to_do(t
         binaries.ensure("consul", "1.22.2")
     message = str(caught.value)
     for expected in (
-        "consul 1.22.2 could not be had",
+        "could not get consul 1.22.2",
         "1. explicit path: none was given (YAML, or HASHIDRILL_CONSUL=/path/to/consul)",
         f"2. PATH: {tmp_path}/bin/consul is consul 1.20.0, not 1.22.2",
-        f"3. cache: {cached()} is not there",
+        f"3. cache: {cached()} does not exist",
         "4. release archive: the server is down",
         "5. go build: the compiler is broken",
         "HASHIDRILL_RELEASES_URL",
@@ -331,7 +331,7 @@ def test_what_is_no_program_says_its_version_in_its_first_line_and_is_never_run(
     assert PLAINLY_REPORTED(DEFINITIONS, path) == "1.2.3"
     path.write_text("kind: x\n# chaos-mesh-definitions 1.2.3\n")
     with pytest.raises(
-        WayError, match=r"the first line of \S+ does not say a version of chaos-mesh-definitions: 'kind: x'"
+        WayError, match=r"the first line of \S+ does not name a version of chaos-mesh-definitions: 'kind: x'"
     ):
         PLAINLY_REPORTED(DEFINITIONS, path)
     with pytest.raises(WayError, match="cannot be read: No such file"):
@@ -448,7 +448,7 @@ def test_a_version_without_a_pinned_module_lists_those_that_have_one(tmp_path):
 
 def test_a_machine_that_vendors_do_not_publish_for_is_a_reason(monkeypatch):
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
-    with pytest.raises(WayError, match="amd64 and arm64 only; this machine is riscv64"):
+    with pytest.raises(WayError, match="amd64 and arm64; this machine is riscv64"):
         binaries_archive.architecture()
 
 

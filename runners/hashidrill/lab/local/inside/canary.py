@@ -39,7 +39,7 @@ _LONGEST_GREETING = 64
 
 
 def serve_exchanges(port: int) -> None:
-    """Answer on that port of all addresses, from a thread, for ever. Raises OSError if that is impossible."""
+    """Answers on that port of all addresses, from a thread, for ever. Raises OSError if that is impossible."""
     listener = socket.create_server(("", port), backlog=64)
     threading.Thread(target=_accept_exchanges, args=(listener,), name=f"exchanges {port}", daemon=True).start()
 
@@ -68,7 +68,7 @@ def _serve(connection: socket.socket) -> None:
 
 
 def exchange_all(connections: int, at_once: int, **request: Any) -> list[dict[str, Any]]:
-    """Over `connections` connections, `at_once` at a time. Each: {"seconds", "errno", "received"}."""
+    """Makes `connections` exchanges, `at_once` at a time. Each result: {"seconds", "errno", "received"}."""
     results: list[dict[str, Any]] = [{} for _ in range(connections)]
     left = iter(range(connections))
 
@@ -87,7 +87,7 @@ def exchange_all(connections: int, at_once: int, **request: Any) -> list[dict[st
 def _exchange(
     address: str, port: int, upload: int, download: int, timeout: float, *, until_closed: bool
 ) -> dict[str, Any]:
-    """Seconds count from the first byte sent, without the time to open the connection."""
+    """One exchange. Its seconds count from the first byte sent, without the time to open the connection."""
     began, number, received = time.monotonic(), 0, [0]
     try:
         with socket.create_connection((address, port), timeout=timeout) as connection:
@@ -153,12 +153,12 @@ for page in range(0, size, mmap.PAGESIZE):
         os.write(1, b"%d\\n" % page)
 os.write(1, b"%d\\n" % size)
 """
-"""Takes memory page by page, in a cgroup, as the process that the kernel would kill first there."""
+"""Allocates memory page by page in a cgroup, as the process there that the kernel would kill first."""
 _TAKE_WITHIN_S = 10.0
 
 
 class Canary:
-    """`data` is the directory next to whose files the disk is tried."""
+    """`data` is the directory in which the disk is measured."""
 
     def __init__(self, data: str) -> None:
         self._path = os.path.join(data, _FILE)  # noqa: PTH118 - no pathlib here
@@ -172,7 +172,7 @@ class Canary:
         """The time of the fsync alone, after a write, so that there is something to sync."""
         with self._open() as fd:
             with contextlib.suppress(OSError):
-                os.pwrite(fd, b"%-16d" % time.monotonic_ns(), 0)  # few: a bandwidth makes them wait
+                os.pwrite(fd, b"%-16d" % time.monotonic_ns(), 0)  # few bytes: a bandwidth rule delays writes
             return _timed(lambda: os.fsync(fd))
 
     def do_write(self, size: int) -> dict[str, Any]:
@@ -362,7 +362,7 @@ def listen() -> None:
 
 
 def main(data: str, path: str) -> None:
-    """Serve for ever."""
+    """Serves for ever."""
     sys.setswitchinterval(SWITCH_S)
     listen()
     Server(path, Canary(data).answer).serve_forever()

@@ -1,8 +1,8 @@
-"""The disks of the sandbox: answers every trapped disk operation of every host, at once while no rule is set.
+"""The disks of the sandbox: answers every trapped disk operation of every host, at once if no rule is set.
 
 The kernel stops a host's processes before fsync (and, if requested, before read and write) until this process lets them
 continue: at once, after a delay, or with an error (seccomp user notification). With no rule in force, this costs about
-ten microseconds an operation. Rules come over a Unix socket (see rpc.py):
+ten microseconds per operation. Rules come over a Unix socket (see rpc.py):
 
     {"op": "set", "host", "rule_id", "rule": {"operations": ["fsync"], "delay_s", "jitter_s", "share",
                                               "errno", "bytes_per_s"}}
@@ -40,7 +40,7 @@ _CONTINUE, _SYNC_WAKE_UP = 1, 1
 _FORGET_S = 1.0
 _PLACES_S = 1.0
 _SYNCED = os.O_DSYNC
-"""Flags of an open file on which each write is an fsync as well. O_SYNC has this bit too."""
+"""The flag of an open file on which each write is also an fsync. O_SYNC has this bit too."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class Rule:
 class Done:
     """The disk's counters since the host started, for people who watch it as with `iostat`.
 
-    Reads, writes and fsyncs that its processes made, with the time that rules made them wait; what the machine's own
-    disk takes is not in it.
+    They count the reads, writes and fsyncs of the host's processes, and the time that rules delayed them. The time of
+    the machine's own disk is not included.
     """
 
     operations: dict[str, list[float]] = field(
@@ -68,11 +68,11 @@ class Done:
     )
     """For each operation: the count, the bytes, and the total seconds of waiting."""
     busy_s: float = 0.0
-    """In which at least one operation waited."""
+    """Seconds in which at least one operation waited."""
     busy_until: float = 0.0
 
     def add(self, operation: str, size: int, now: float, due: float) -> None:
-        """An operation that begins now and waits until `due`."""
+        """Counts an operation that begins now and waits until `due`."""
         figures = self.operations[operation]
         figures[0] += 1
         figures[1] += size
@@ -93,16 +93,16 @@ class Disk:
     counts: dict[str, int] = field(default_factory=dict)
     pending: dict[tuple[int, int], float] = field(default_factory=dict)
     of_a_person: bool = False
-    """The disk of a person's shell: people sync a whole disk, and open files so that each write is synced."""
+    """Whether a person's shell uses it: people sync a whole disk, and open files whose every write is synced."""
     done: Done = field(default_factory=Done)
     places: dict[tuple[int, int], bool] = field(default_factory=dict)
-    """Whether a process's file is on the disk, only for figures; cached for a second, because file descriptors are
-    reused.
+    """For each (pid, file descriptor): whether the file is on the disk; used for figures only. Kept for a second,
+    because file descriptors are reused.
     """
     places_since: float = 0.0
 
     def release(self, notification: int, number: int = 0) -> bool:
-        """Lets one operation continue, or fail. False when its process was interrupted meanwhile."""
+        """Lets one operation continue, or fail. False if its process was interrupted meanwhile."""
         response = _RESPONSE.pack(notification, 0, -number, 0 if number else _CONTINUE)
         try:
             fcntl.ioctl(self.listener, _IOCTL_SEND, response)
@@ -189,7 +189,7 @@ class DiskDaemon:
             notification[:] = empty  # the kernel refuses a buffer that is not zeroed
             try:
                 fcntl.ioctl(disk.listener, _IOCTL_RECEIVE, notification, True)
-            except OSError:  # the caller was killed before it was read, or the last process of the host is gone
+            except OSError:  # the caller was killed before its request was read, or no process of the host is left
                 if any(event & select.POLLHUP for _, event in hung_up.poll(0)):
                     self._gone(disk)
                     return
@@ -201,7 +201,7 @@ class DiskDaemon:
             self._decide(disk, notification)
 
     def _gone(self, disk: Disk) -> None:
-        """Forgets a later listener; that of the host's init stays, for its rules."""
+        """Forgets a later listener. The listener of the host's init stays, because it holds the rules."""
         for disks in self._disks.values():
             if disk in disks[1:]:
                 disks.remove(disk)
@@ -261,7 +261,7 @@ class DiskDaemon:
 
     @staticmethod
     def _first_due(disk: Disk, caller: tuple[int, int], due: float) -> float:
-        """Before Linux 5.19 a signal (Go sends them to itself) restarts the call: it keeps the time it had."""
+        """Before Linux 5.19 a signal (Go sends itself signals) restarts the call, which then keeps its due time."""
         known = disk.pending.get(caller)  # left only by a call that was interrupted while it waited
         if known is not None and known > time.monotonic() - _FORGET_S:
             due = min(due, known)
@@ -277,7 +277,7 @@ class DiskDaemon:
 
 
 def felt_as(operation: str, *, synced: bool) -> frozenset[str]:
-    """The operations of a rule that a system call counts as: a write to a synced file is an fsync too."""
+    """The operations that a system call counts as for a rule: a write to a synced file is an fsync too."""
     return frozenset({operation, "fsync"} if operation == "write" and synced else {operation})
 
 
@@ -296,7 +296,7 @@ def _is_synced(pid: int, fd: int) -> bool:
 
 
 def main(spec: dict[str, Any]) -> None:
-    """spec: parent, socket (of rpc.py), registrations (where hostd brings its listener)."""
+    """spec: parent, socket (of rpc.py), registrations (the socket to which hostd sends its listener)."""
     sc.die_with_parent(spec["parent"])
     daemon = DiskDaemon()
     registrations = socket.socket(socket.AF_UNIX)

@@ -1,20 +1,20 @@
 """The init of one host: its network namespace, its disk filter, its agents.
 
-All that runs on the host is a child of this process, so the seccomp filter that makes the host's disk slow or broken
-covers agents and canary alike. Requests come over a Unix socket (see rpc.py):
+Everything that runs on the host is a child of this process, so the seccomp filter that makes the host's disk slow or
+broken covers agents and canary alike. Requests come over a Unix socket (see rpc.py):
 
     {"op": "net", "address": "10.73.0.11", "prefix": 24}      configure eth0 and lo
     {"op": "start", "agent": "consul", "argv": [...], "log": "...", "environment": {...}, "as_root": true}
-    {"op": "start", ..., "armed": true}                       with root's rights over this host, which agents lose
-    {"op": "start", "agent": "consul"}                        again, as before
+    {"op": "start", ..., "armed": true}                       with root's rights over this host, which others lose
+    {"op": "start", "agent": "consul"}                        repeat the last start
     {"op": "agent", "agent": "consul"}                        -> {"pid", "start_time", "state"} or {"pid": null}
-    {"op": "throttle", "name": "...", "cores": 0.1}           by stopping, where cgroups cannot be had
+    {"op": "throttle", "name": "...", "cores": 0.1}           by stopping processes, where cgroups are unavailable
     {"op": "unthrottle", "name": "..."}
-    {"op": "join", "files": ["/sys/fs/cgroup/.../cgroup.procs"]}   move host processes into a cgroup, shells on it too
-    {"op": "hold", "files": [...]}                            the same, agents alone: those of now and later
-    {"op": "take", "name": "...", "size": N}                  a process among the agents that holds N bytes
-    {"op": "release", "name": "..."}                          ends it
-    {"op": "enter", "pid": 4711}                              that one is on this host from now on, in the same cgroup
+    {"op": "join", "files": ["/sys/fs/cgroup/.../cgroup.procs"]}   move all host processes, even shells, into a cgroup
+    {"op": "hold", "files": [...]}                            the same for agents only, present and later ones
+    {"op": "take", "name": "...", "size": N}                  start a process in the agents' cgroup that holds N bytes
+    {"op": "release", "name": "..."}                          end that process
+    {"op": "enter", "pid": 4711}                              move a process that is now on this host into its cgroup
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Armed:
         threading.Thread(target=self._serve, name="armed", daemon=True).start()
 
     def spawn(self, argv: list[str], null: int, output: int, environment: dict[str, str]) -> int:
-        """The pid of the program, a child of this process. Raises OSError."""
+        """Starts the program as a child of this process; returns its pid. Raises OSError."""
         answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._asked.put(((argv, null, output, environment), answer))
         came = answer.get()
@@ -102,11 +102,11 @@ _SIOCSIFADDR, _SIOCSIFNETMASK, _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8916, 0
 _OPEN_FILES = 65_536
 _DUTY_PERIOD_S, _DUTY_LOOK_S = 0.1, 0.001
 _ENDS_WITHIN_S = 20.0
-"""How long the kernel may take to end a killed agent. Less than the caller waits for an answer (30 s, hosts.py)."""
+"""How long the kernel may take to end a killed agent; shorter than the caller's wait for an answer (30 s, hosts.py)."""
 _DYING_LOOK_S = 0.01
 _ANOTHER_NUMBER = 1
-"""Neither 0 nor 65534: the kernel shows files of users who have no number in here as owned by 65534. A Nomad client
-with that number would take a `nomad.slice` of the machine's root for its own, and use cgroups (v2) that it may not
+"""Neither 0 nor 65534: the kernel shows files of users without a number in here as owned by 65534. A Nomad client
+with that number would mistake a `nomad.slice` of the machine's root for its own, and use cgroups (v2) that it may not
 write to.
 """
 
@@ -124,7 +124,7 @@ sys.stdin.read()
 
 
 class _Spent:
-    """CPU time that processes use, from one look to the next."""
+    """CPU time that processes use between two calls."""
 
     def __init__(self) -> None:
         self._known: dict[int, float] = {}
@@ -148,7 +148,7 @@ class HostDaemon:
         user: list[int] | None = None,
         armed: Armed | None = None,
     ) -> None:
-        """`user` is the [uid, gid] that agents run as; binaries that it cannot reach are mounted in `folder`."""
+        """`user` is the [uid, gid] that agents run as; binaries that this user cannot read are mounted in `folder`."""
         self._armed = armed
         self._ends_within_s = ends_within_s
         self._folder, self._user = folder, user
@@ -204,7 +204,7 @@ class HostDaemon:
             return {"pid": self._pids[agent], "state": state[0], "start_time": state[1]}
 
     def do_throttle(self, name: str, cores: float) -> None:
-        """Stops and continues the host's agents and canary so that they use `cores` CPU seconds a second together."""
+        """Stops and continues agents and canary so that together they use `cores` CPU seconds per second."""
         stop = threading.Event()
         with self._lock:
             if name in self._throttles:
@@ -272,7 +272,7 @@ class HostDaemon:
             self._move([*self._pids.values()], files)
 
     def do_take(self, name: str, size: int) -> dict[str, Any]:
-        """Returns when the process holds them, or the kernel has killed it."""
+        """Returns once a process holds `size` bytes, or the kernel has killed it."""
         command = [sys.executable, "-IS", "-c", _TAKER, str(size)]
         taker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         with self._lock:
@@ -310,7 +310,7 @@ class HostDaemon:
                     procs.write(str(pid))
 
     def _running(self, agent: str) -> tuple[str, int] | None:
-        """The running agent; reaps one that has ended."""
+        """The state and start time of the agent; None, after reaping it, if it has ended."""
         pid = self._pids.get(agent)
         if pid is None:
             return None
@@ -322,7 +322,7 @@ class HostDaemon:
         return sc.process_state(pid)
 
     def _still_ending(self, agent: str) -> str:
-        """The process's first thread has ended, but other threads are still ending, and they hold its ports and
+        """The message for an agent whose first thread has ended, while other threads still hold its ports and
         files.
         """
         pid = self._pids[agent]
@@ -349,7 +349,7 @@ class HostDaemon:
         surroundings = {**os.environ, **(environment or {})}
         try:
             if armed and self._armed is not None:
-                # files that it keeps next to its program are its own, not in a cache that all hosts share
+                # an armed agent may write files next to its program: not into a cache that all hosts share
                 return self._armed.spawn([self._reachable(argv[0]), *argv[1:]], null, output, surroundings)
             if self._user is not None:
                 given = {"TMPDIR": self._temporary(self._user), **(environment or {})}
@@ -365,7 +365,7 @@ class HostDaemon:
         process = subprocess.Popen(
             [self._reachable(argv[0]), *argv[1:]],
             env={**environment, "HOME": self._folder},
-            cwd=self._folder,  # that user may not enter the runner's, where Prometheus would not start
+            cwd=self._folder,  # that user may not enter the runner's folder, and Prometheus would not start there
             stdin=null,
             stdout=output,
             stderr=output,
@@ -377,8 +377,8 @@ class HostDaemon:
         return process.pid
 
     def _temporary(self, user: list[int]) -> str:
-        """The folder for temporary files of that user's agents, like a snapshot: only root may be allowed to write to
-        the runner's TMPDIR.
+        """The folder for temporary files of that user's agents, such as snapshots, because the runner's TMPDIR may be
+        writable only for root.
         """
         folder = os.path.join(self._folder, "tmp")  # noqa: PTH118 - no pathlib here
         if not os.path.isdir(folder):  # noqa: PTH112 - as above
@@ -387,10 +387,10 @@ class HostDaemon:
         return folder
 
     def _reachable(self, program: str) -> str:
-        """A path of that file which any user can open: only root may read root's caches."""
+        """A path of that file that any user can open, because only root may read root's caches."""
         source = os.path.realpath(program)
         if source not in self._mounted:
-            # a folder each: two versions of one program have one name
+            # one folder per program, because two versions have the same name
             folder = os.path.join(self._folder, "bin", str(len(self._mounted)))  # noqa: PTH118 - no pathlib here
             os.makedirs(folder)  # noqa: PTH103 - as above
             for each in (os.path.dirname(folder), folder):  # noqa: PTH120 - as above
@@ -419,7 +419,7 @@ def _others_here() -> list[int]:
 
 
 def _spawn_renumbered(argv: list[str], null: int, output: int, environment: dict[str, str]) -> int:
-    """Runs as the user of this sandbox, which is 0 in here, under another number. Raises SubprocessError, OSError."""
+    """Runs as this sandbox's user (0 in here) under another number. Raises SubprocessError, OSError."""
     process = subprocess.Popen(
         argv,
         env=environment,

@@ -1,6 +1,6 @@
 """`journalctl -u UNIT [-n LINES]` on a local host: the last lines of an agent's log.
 
-`parse` reads the command line once, as hashidrill.lab.local.inside.systemctl does.
+`parse` reads the command line, as in hashidrill.lab.local.inside.systemctl.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _LONG = (
     "no-hostname",
     "utc",
 )
-_KNOWS = "this host knows: journalctl -u UNIT [-n LINES] [--no-pager]"
+_KNOWS = "this host supports: journalctl -u UNIT [-n LINES] [--no-pager]"
 
 
 @dataclass(frozen=True)
 class Journalctl:
-    """A command line, once it is read."""
+    """A parsed command line."""
 
     units: tuple[str, ...]
     """Without `.service`."""
@@ -57,13 +57,13 @@ def parse(words: Iterable[str]) -> Journalctl:
     counts = [value for option, value in options if option in {"-n", "--lines"}] or [str(_LINES)]
     if rest or not units or not (counts[-1].isascii() and counts[-1].isdecimal()):
         raise MisusedError(f"journalctl: {_KNOWS}")
-    if outside := [unit for unit in units if not unit or "/" in unit]:  # a path: files elsewhere are not logs of a unit
+    if outside := [unit for unit in units if not unit or "/" in unit]:  # a path would lead to files that are not logs
         raise MisusedError(f"journalctl: {outside[0]}: no such unit")
     return Journalctl(units, int(counts[-1]))
 
 
 def main(words: list[str], *, socket: str, logs: str) -> int:
-    """Prints the logs that `-u` names."""
+    """Prints the logs of the units that `-u` names."""
     try:
         asked = parse(words)
     except MisusedError as error:

@@ -1,6 +1,6 @@
 """`systemctl` on a local host: start, stop, restart, reload, kill, is-active and status of its agents.
 
-It runs as a command for people, without site-packages; it asks the host's init (hostd), and sends signals itself.
+People run it as a command, without site-packages; it sends requests to the host's init (hostd), and signals itself.
 `parse` reads the command line once; checking and running use the same structure.
 """
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 STOPPED_WITHIN_S = 20.0
-"""After this time it is killed; systemd waits for 90 s."""
+"""An agent that has not stopped after this time is killed; systemd waits for 90 s."""
 _LOOK_S = 0.05
 _NOT_RUNNING, _NO_SUCH_UNIT = 3, 5
 LOOKS = ("is-active", "show", "status")
@@ -35,7 +35,7 @@ class MisusedError(Exception):
 
 @dataclass(frozen=True)
 class Systemctl:
-    """A command line, once it is read."""
+    """A parsed command line."""
 
     verb: str
     units: tuple[str, ...]
@@ -49,7 +49,7 @@ class RefusedError(Exception):
 
 
 def ask(path: str, request: dict[str, Any]) -> dict[str, Any]:
-    """One request to hostd. Raises RefusedError, OSError."""
+    """Sends one request to hostd. Raises RefusedError, OSError."""
     with sockets.socket(sockets.AF_UNIX) as connection:
         connection.settimeout(60)
         connection.connect(path)
@@ -75,7 +75,7 @@ def parse(words: Iterable[str]) -> Systemctl:
                 raise MisusedError(f"systemctl: there is no signal {value}; -s takes a name, like TERM or CONT")
             number = signal.Signals[name]
         elif option in {"-p", "--property"} and value != _MAIN_PID:
-            raise MisusedError(f"systemctl: of all properties, this host knows {_MAIN_PID}")
+            raise MisusedError(f"systemctl: the only property on this host is {_MAIN_PID}")
     verb, *units = rest or [""]
     if verb not in _VERBS or not units:
         raise MisusedError(f"systemctl: {_knows()}")
@@ -84,7 +84,7 @@ def parse(words: Iterable[str]) -> Systemctl:
 
 
 def _knows() -> str:
-    return f"this host knows: systemctl {'|'.join(_VERBS)} UNIT..."
+    return f"this host supports: systemctl {'|'.join(_VERBS)} UNIT..."
 
 
 def units_of(names: Iterable[str]) -> tuple[str, ...]:
@@ -93,7 +93,7 @@ def units_of(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def main(words: list[str], *, socket: str, logs: str) -> int:
-    """Exit codes as systemctl's: 0, 1 for an error, 3 not running, 5 no such unit."""
+    """Returns systemctl's exit codes: 0, 1 for an error, 3 for not running, 5 for no such unit."""
     try:
         asked = parse(words)
     except MisusedError as error:
@@ -142,7 +142,7 @@ class _Host:
 
     def _status(self, asked: Systemctl, agent: str, process: dict[str, Any]) -> int:
         active = process["pid"] is not None
-        if asked.verb == "show":  # of all its properties, the one that people look up: show -p MainPID --value UNIT
+        if asked.verb == "show":  # only the property that people look up: show -p MainPID --value UNIT
             self.out.write(f"{process['pid'] or 0}\n")
             return 0
         if asked.verb == "is-active":
@@ -161,7 +161,7 @@ def _stop(agent: str, process: dict[str, Any], socket: str) -> None:
     """Stops by SIGTERM, and by SIGKILL if the agent does not end."""
     pid = process["pid"]
     killed_at = time.monotonic() + STOPPED_WITHIN_S
-    for number in (signal.SIGTERM, signal.SIGCONT):  # a stopped process takes it once it continues
+    for number in (signal.SIGTERM, signal.SIGCONT):  # a stopped process handles SIGTERM once it continues
         if pid is not None:
             _signal(pid, number)
     while pid is not None and ask(socket, {"op": "agent", "agent": agent})["pid"] == pid:
