@@ -1,4 +1,4 @@
-"""The games that each person has played, one line a game, in a file of theirs in the state directory."""
+"""Campaigns, and each trainee's finished games: one per line, in the trainee's file in the state directory."""
 
 import datetime as dt
 import json
@@ -93,11 +93,11 @@ Text = Annotated[str, StringConstraints(min_length=1, max_length=2000, strip_whi
 
 
 class Metadata(Strict):
-    """What the campaign is called."""
+    """The campaign's name and purpose."""
 
     name: Name = Field(description="Name of the campaign")
     title: Text = Field(description="One line for lists")
-    why: str = Field(default="", max_length=2000, description="What somebody can do afterwards")
+    why: str = Field(default="", max_length=2000, description="What a trainee can do afterwards")
 
 
 class Stage(Strict):
@@ -108,12 +108,12 @@ class Stage(Strict):
     about: Text = Field(description="What the trainee reads before it")
     read: list[str] = Field(default=[], max_length=MOST_ENTRIES, description="Pages that help, below playbooks/")
     scenarios: Annotated[list[Name], Field(min_length=1, max_length=MOST_ENTRIES)] = Field(
-        description="Their names; what is listed first is played first"
+        description="The scenarios' names, in the order of play"
     )
     needed: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="How many must be passed before the next stage opens; default: all"
     )
-    takes: Duration = Field(description="About how long, with pauses")
+    takes: Duration = Field(description="About how long the stage takes, with pauses")
 
 
 class Campaign(Strict):
@@ -153,15 +153,15 @@ class Standing:
 def the_campaign() -> Path:
     """The file of the campaign that `hashidrill train` follows: the user's own, or the shipped one.
 
-    Raises UsageError without any.
+    Raises UsageError if there is none.
     """
     return find_playbook(Path(f"{FOLDER}.yaml"), SUFFIXES)
 
 
 def read_campaign(path: Path, *, pages: bool = True) -> Campaign:
-    """Raises ExperimentError: one message with the place of each problem.
+    """Reads a campaign and its scenarios. Raises ExperimentError, whose message gives the place of each problem.
 
-    Every scenario in it is read, too. Without `pages`, the pages of the reading list need not exist: the package does
+    Without `pages`, the pages of the reading list need not exist: the package does
     not contain them.
     """
     document = read_document(path)
@@ -188,7 +188,7 @@ def _check(document: Document, campaign: Campaign, folder: Path | None) -> None:
             document.problem(("stages", at, "needed"), f"the stage has only {len(stage.scenarios)} scenarios")
         for number, page in enumerate(stage.read):
             if folder is not None and not (folder / page).is_file():
-                document.problem(("stages", at, "read", number), f"there is no {page} beside this file")
+                document.problem(("stages", at, "read", number), f"there is no {page} next to this file")
 
 
 def standing(campaign: Campaign, best: Mapping[str, Played]) -> Standing:

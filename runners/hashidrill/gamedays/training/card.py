@@ -35,7 +35,7 @@ MOST_HARM = 1
 """A trainee who restarts one healthy agent after the other did not know what was sick."""
 _SAID_BY = {"pager": "truth", "limit": "truth", OVERRULED: "trainer", CANCELLED: "trainer"}
 _IN_TIME = 1 / 3
-"""Full points up to this share of the time; half of them at its end."""
+"""Full points are given up to this share of the time, and half of them at the end of the time."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def card_of(course: Course, desk: Desk, recording: Recording, verdict: RunVerdic
 def _result(
     desk: Desk, verdict: RunVerdict, back: Sequence[Judgement], kept: Sequence[Judgement], damage: Sequence[Harm]
 ) -> tuple[list[str], str]:
-    """The reasons against a better result, and the result with a right diagnosis. Proven failures count first."""
+    """Why the result is not better, and the result if the diagnosis is right. Proven failures count first."""
     broken = [each for each in [*back, *kept] if each.finding is Finding.BROKEN]
     grave = [harm.text for harm in damage if harm.grave]
     if desk.cancelled:
@@ -182,12 +182,12 @@ def _lines(
 
 
 def _not_back(back: Sequence[Judgement]) -> str:
-    """The service level of users after `done`, next to the required one."""
+    """The users' latency after `done`, compared with its limit."""
     each = next(each for each in back if each.finding is not Finding.HELD)
     if "worst_p50_s" not in each.figures:
         return _first_line(each.text)
     worst, limit = (measure.seconds(float(str(each.figures[name]))) for name in ("worst_p50_s", "p50_below_s"))
-    return f"after you were done, p50 was {worst}, and the limit is {limit}"
+    return f"after you were done, p50 was {worst}, but the limit is {limit}"
 
 
 def _points(of: int, desk: Desk, at_ns: int | None, limit_s: float) -> int:
@@ -221,7 +221,7 @@ def _is_wrong(desk: Desk, diagnosis: Entry) -> bool:
 
 
 def _diagnosed(desk: Desk, entries: Sequence[Entry], right: int | None) -> str:
-    """When, or why not; and that the trainer decided it."""
+    """When the diagnosis was right, or why it was not, and whether the trainer decided."""
     last = _last(entries)
     decided = None if last is None else desk.decided(last)
     if decided is None:
@@ -235,7 +235,7 @@ def _diagnosed(desk: Desk, entries: Sequence[Entry], right: int | None) -> str:
 def _why_not(desk: Desk, entries: Sequence[Entry]) -> str:
     last = _last(entries)
     if last is None:
-        return "you said no diagnosis"
+        return "you gave no diagnosis"
     said = desk.judged(last.text)
     if said.wrong:
         return f"your last diagnosis contradicts the truth: {', '.join(said.wrong)}"
@@ -284,7 +284,7 @@ def _truth(course: Course, desk: Desk) -> dict[str, Any]:
 
 
 def timeline(course: Course, desk: Desk, entries: Sequence[Entry], damage: Sequence[Harm]) -> list[dict[str, Any]]:
-    """The trainee's actions, the truth, and an expert's looks by then; seconds after the fault."""
+    """The trainee's actions, the truth, and what an expert could see, with times in seconds after the fault."""
     if desk.fault_ns is None:
         return []
     host = ", ".join(desk.hosts)
@@ -318,7 +318,7 @@ _TONES = {PASSED: ("✓", "pass"), PARTLY: ("~", "known"), FAILED: ("✗", "fail
 
 
 def write_pages(card: Card, folder: Path, drawn: Mapping[str, Any] | None = None) -> None:
-    """card.md and card.html, with `drawn` (of `drawn_of`) as its timeline. Raises OSError."""
+    """Writes card.md and card.html; `drawn` (from `drawn_of`) is the page's timeline. Raises OSError."""
     write_whole(folder / MARKDOWN_NAME, markdown(card))
     write_whole(folder / HTML_NAME, html_page(card, drawn))
 

@@ -1,7 +1,7 @@
-"""A class: a seat for each trainee, how many games the machine carries, and the table of the trainer's page.
+"""A class: a seat for each trainee, the number of games that the machine can run, and the trainer's page.
 
-A seat is a line of `authorized_keys` with a forced command: the trainee's key opens that trainee's game, and nothing
-else of the machine. The trainer's page reads what each game's keeper says of it; a game needs no trainer to go on.
+A seat is a line of `authorized_keys` with a forced command: the trainee's key opens that trainee's game and nothing
+else on the machine. The trainer's page shows what each game's keeper reports; a game continues without a trainer.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ def seats_of(text: str) -> list[Seat]:
         seats = _of_keys(path)
     elif "/" in text or path.suffix == ".pub":
         raise UsageError(
-            f"--seats {text}: there is no such file; it has one public SSH key a line, with a name after it"
+            f"--seats {text}: there is no such file; it must have one public SSH key per line, with a name after it"
         )
     else:
         seats = [Seat(games.checked_trainee(name.strip(), "--seats")) for name in text.split(",")]
     names = [seat.name for seat in seats]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise UsageError(f"--seats {text}: {', '.join(twice)} comes more than once; give each trainee another name")
+        raise UsageError(f"--seats {text}: {', '.join(twice)} is given twice; give each trainee another name")
     return seats
 
 
@@ -106,9 +106,9 @@ def _is_key(kind: str, key: str) -> bool:
 
 
 def authorized_keys(seats: Iterable[Seat], scenario: Path, runs_dir: Path, seed: int | None, program: str) -> str:
-    """A line for each seat: its key may run that one command on a terminal, and forward nothing."""
+    """One line per seat: the seat's key may only run that command on a terminal, without any forwarding."""
     variables = [f"{name}={os.environ[name]}" for name in _KEPT_VARIABLES if name in os.environ]
-    lines = ["# Seats of a hashidrill class. Take these lines out again when the class is over.\n"]
+    lines = ["# Seats of a hashidrill class. Remove these lines when the class is over.\n"]
     for seat in seats:
         words = ["env", *variables, program, "train", str(scenario), "--trainee", seat.name]
         words += ["--runs", str(runs_dir.absolute()), *([] if seed is None else ["--seed", str(seed)])]
@@ -120,7 +120,7 @@ def authorized_keys(seats: Iterable[Seat], scenario: Path, runs_dir: Path, seed:
 # how many games the machine carries
 
 GAME_CORES, AGENT_CORES, OPERATION_S = 0.09, 0.025, 0.002
-"""CPU of a game's keeper, engine and disks; of each agent; and seconds of all of them for each operation of the loads.
+"""CPU cores of a game's keeper, engine and disks; cores of each agent; CPU seconds for each operation of the loads.
 
 Measured on two cores by tests/bench/test_bench_class.py, 2026-11: a game of `first` (4 agents) took 0.21 cores at 10
 writes/s, and 0.27 at 30.
@@ -129,10 +129,10 @@ SHARE = 0.5
 """The share of the machine's cores that games may use: a busier machine delays Raft's heartbeats, and with
 them every proof.
 
-On two cores, beside other work, the pagers of four games came in time; of eight, no steady state held (as above).
+On two cores with other work, the pagers of four games came in time; with eight games, no steady state held (as above).
 """
 SEAT_BYTES = 100_000_000
-"""Memory of the trainee's command and shell, beside what the game takes (400 to 465 MB, as above)."""
+"""Memory of the trainee's command and shell, in addition to the game's memory (400 to 465 MB, as above)."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class Carries:
     game_cores: float
     game_bytes: float
     cores: float
-    """For games, less those that are on."""
+    """The cores that are left for further games."""
     free_bytes: float
 
     @classmethod
@@ -157,7 +157,7 @@ class Carries:
 
     @property
     def fit(self) -> int:
-        """The number of further games that the machine carries with every pager in time."""
+        """The number of further games that the machine can run with every pager in time."""
         return int(min(self.cores / self.game_cores, self.free_bytes / self.game_bytes))
 
     def text(self) -> str:
@@ -167,7 +167,7 @@ class Carries:
         )
 
     def trouble(self, wanted: int) -> str:
-        """A warning if that many games are more than the cores carry; "" otherwise.
+        """A warning if that many games need more cores than are left; "" otherwise.
 
         Raises UsageError if they need more memory than there is: the kernel would end some of them.
         """
@@ -175,12 +175,12 @@ class Carries:
         if wanted * self.game_bytes > self.free_bytes:
             need, free = wanted * self.game_bytes / 1e9, self.free_bytes / 1e9
             raise UsageError(
-                f"memory for {asked}: {need:.1f} GB, and {free:.1f} GB are free: at most"
+                f"memory for {asked}: {need:.1f} GB, but {free:.1f} GB are free: at most"
                 f" {int(self.free_bytes / self.game_bytes)} fit; ask for fewer seats, or end other programs"
             )
         if wanted * self.game_cores > self.cores:
             return (
-                f"{asked} at once: {wanted * self.game_cores:.1f} cores or so, and {self.cores:.1f} are for games."
+                f"{asked} at once: {wanted * self.game_cores:.1f} cores or so, but {self.cores:.1f} are left for games."
                 " Pagers may come late, and games may not count; ask for fewer seats, or use a larger machine"
             )
         return ""
@@ -206,7 +206,7 @@ class Row:
     result: str = ""
     points: int | None = None
     spans: list[tuple[str, float]] = field(default_factory=list)
-    """Each state that was seen, and since when, in seconds of the class."""
+    """Each observed state, and when it began, in seconds since the class began."""
 
     def enters(self, state: str, now_s: float) -> None:
         self.state = state
@@ -228,7 +228,7 @@ class Row:
 
 
 class ScoreTable:
-    """The rows of all seats, and of every other game that is on."""
+    """The rows of all seats, and of every other running game."""
 
     def __init__(self, names: Sequence[str], scenario: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._began_s = clock, clock()

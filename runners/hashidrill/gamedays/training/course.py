@@ -1,6 +1,6 @@
 """A scenario with a seed's choices: one hidden truth, one choice of each list, and the experiment that plays it.
 
-The same scenario with the same seed is the same game. Its experiment is an ordinary one, in whose method a person acts
+The same scenario with the same seed is the same game. A person acts during the method of its experiment
 (hashidrill.core.engine.steps): faults in force when the last hidden fault begins stay in force until the trainee is
 done. Then a mark, `watch`, lasts for the time in which users must be well again, before any fault is reverted.
 """
@@ -56,15 +56,15 @@ class Course:
     """The longest time that the trainee looks around before anything breaks."""
     resolved: ResolvedExperiment
     hidden: tuple[int, ...]
-    """The steps of the method that are the hidden truth, from 0."""
+    """The method's steps that are the hidden truth, counted from 0."""
     act_s: float
     """The time of the method at which its clock stops for the trainee."""
     back: tuple[int, ...]
-    """The expectations about users, by their place in `expect`; the others are about losses."""
+    """The expectations about users, as indices into `expect`; all other expectations are about losses."""
 
 
 def chosen(written: Written, seed: int) -> Choice:
-    """The same for the same seed, on every machine."""
+    """The seed's choices, which are the same on every machine."""
     scenario = written.scenario
     picks = random.Random(f"{scenario.metadata.name}:{seed}")
     truth = picks.choice(list(scenario.truths))
@@ -74,7 +74,7 @@ def chosen(written: Written, seed: int) -> Choice:
 
 
 def each_choice(written: Written) -> list[Choice]:
-    """Enough choices to have each truth, each value and each red herring in one of them."""
+    """Enough choices to include each truth with each value and each red herring."""
     scenario = written.scenario
     herrings = range(len(scenario.herrings)) or [None]
     longest = max([len(herrings), *map(len, scenario.choose.values())])
@@ -91,7 +91,7 @@ def each_choice(written: Written) -> list[Choice]:
 
 
 def course_of(written: Written, choice: Choice) -> Course:
-    """Raises ExperimentError for a course that cannot be played, with the choice at fault."""
+    """The game of that choice. Raises ExperimentError that names the choice if the game cannot be played."""
     scenario = written.scenario
     data = filled(written.data, choice.values)
     truth = Truth.model_validate_json(json.dumps(data["truths"][choice.truth]), strict=True)
@@ -158,8 +158,8 @@ def course_of(written: Written, choice: Choice) -> Course:
 
 
 def filled(value: Any, values: Mapping[str, Any]) -> Any:
-    """Replaces ${name}; a text that is only that becomes the value itself. Other placeholders stay: ${host} is replaced
-    later.
+    """Replaces ${name}; a text that is only ${name} becomes the value itself. Other placeholders stay: ${host} is
+    replaced later.
     """
     if isinstance(value, str):
         for name, chosen_value in values.items():

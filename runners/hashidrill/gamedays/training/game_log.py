@@ -18,7 +18,7 @@ S = 1_000_000_000
 STARTS, QUIET, PAGED, WATCHED, OVER = "starts", "quiet", "paged", "watched", "over"
 WORDS = ("ready", "detected", "diagnosis", "done", "hint", "give-up", "users", "pager")
 OVERRULED = "overruled"
-"""The trainer's word on the last diagnosis."""
+"""The trainer's decision about the last diagnosis."""
 CANCELLED = "cancelled"
 _TOO_EARLY = "nothing has been reported to you yet; the pager will go when users notice something"
 _TOO_LATE = "the game is over"
@@ -41,12 +41,12 @@ class Entry:
     host: str = ""
     price: int = 0
     right: bool | None = None
-    """The trainer's decision; None for all else."""
+    """The trainer's decision; None for every other entry."""
 
 
 @dataclass
 class Desk:
-    """The state of one game. Not thread-safe: its holder has a lock."""
+    """The state of one game. It is not thread-safe: its owner holds a lock."""
 
     course: Course
     addresses: Mapping[str, str] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Desk:
     state: str = STARTS
     timeline: list[Entry] = field(default_factory=list)
     fault_ns: int | None = None
-    """The time during which every part of the hidden fault was in force."""
+    """The time from which every part of the hidden fault was in force."""
     page_ns: int | None = None
     done_ns: int | None = None
     gave_up: bool = False
@@ -73,7 +73,7 @@ class Desk:
     # events of the engine
 
     def event(self, event: Event, now_ns: int) -> float | None:
-        """Takes an event of the run. Returns in how many seconds the pager is due, once that is known."""
+        """Processes an event of the run. Returns the seconds until the pager is due, once they are known."""
         if isinstance(event, Steady) and event.held and self.state == STARTS:
             self.state = QUIET
         elif isinstance(event, Intent) and event.step in self.course.hidden:
@@ -98,7 +98,7 @@ class Desk:
             self._note(now_ns, "pager", self.course.pager.text)
 
     def limit(self, now_ns: int) -> bool:
-        """Ends the time. True if that ends the game."""
+        """The trainee's time is over. Returns True if that ends the game."""
         if self.state != PAGED:
             return False
         self._note(now_ns, "limit")
@@ -139,7 +139,7 @@ class Desk:
 
     def _pager(self) -> str:
         pager = self.course.pager
-        return "the pager has not gone" if self.page_ns is None else f"from {pager.from_}: {pager.text.strip()}"
+        return "the pager has not gone off" if self.page_ns is None else f"from {pager.from_}: {pager.text.strip()}"
 
     def _detected(self, words: str, now_ns: int) -> tuple[str, bool]:
         self._note(now_ns, "detected", words)
@@ -195,7 +195,7 @@ class Desk:
         return f"noted: {said[-1].text!r} counts as {counts}; the score card and the recording say so"
 
     def decided(self, diagnosis: Entry) -> Entry | None:
-        """The trainer's last word on that diagnosis."""
+        """The trainer's last decision about that diagnosis."""
         after = [each for each in self.timeline if each.what in {"diagnosis", OVERRULED} and each is not diagnosis]
         since = sorted((each for each in after if each.t_ns >= diagnosis.t_ns), key=lambda each: each.t_ns)
         until = next((at for at, each in enumerate(since) if each.what == "diagnosis"), len(since))
@@ -260,7 +260,7 @@ class Desk:
         }
 
     def judged(self, words: str) -> Said:
-        """The parts of the diagnosis, and its missing ones."""
+        """The judgement of a diagnosis in these words."""
         sick = {host: self.addresses.get(host) or host for host in self.hosts}
         return judged(words, self.course.truth.diagnosis, sick=sick, known=self.addresses)
 

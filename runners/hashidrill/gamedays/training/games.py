@@ -1,4 +1,4 @@
-"""Games in progress: finding, starting and calling them. One for each trainee, in a small file."""
+"""Finds, starts and calls games in progress. A small file describes the game of each trainee."""
 
 import contextlib
 import json
@@ -32,7 +32,7 @@ from hashidrill.lab.up.running import state_dir
 
 
 class CpuUse:
-    """How much of the machine's CPU time is left, over the last seconds. Call it in any thread."""
+    """The idle share of the machine's CPU time over the last seconds. It may be called in any thread."""
 
     def __init__(
         self, times: Callable[[], Any] = psutil.cpu_times, clock: Callable[[], float] = time.monotonic
@@ -56,23 +56,23 @@ class CpuUse:
         idle = self.idle()
         if idle is None or idle >= _IDLE_LEAST:
             return ""
-        return f"warning: this machine is busy, {idle:.0%} of its CPU time is idle: the game may not count"
+        return f"warning: this machine is busy, only {idle:.0%} of its CPU time is idle: the game may not count"
 
 
 DOOR = "door"
 CARD_NAME = "card.json"
 HOSTS_NAME = "game.json"
-"""In the sandbox's folder, once its datacenter is ready: the data of each host for shells."""
+"""The file with each host's data for shells, in the sandbox's folder once the datacenter is ready."""
 _ANSWER_WITHIN_S = 30.0
 _GAP_S = 0.2
 _LOOKS_BACK_S = 5.0
 _IDLE_LEAST = 0.1
-"""With less, each second loses some of its proofs (hashidrill.core.judging.doubts)."""
+"""With less idle time, some proofs of each second are lost (hashidrill.core.judging.doubts)."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,40}", re.IGNORECASE)
 
 
 def checked_trainee(name: str, source: str) -> str:
-    """The name, which is part of file names. Raises UsageError, with the option or file that it came from."""
+    """The name, which becomes part of file names. Raises UsageError that names `source`, the name's option or file."""
     if not _NAME.fullmatch(name):
         raise UsageError(
             f"{source}: {name!r} cannot name a trainee: use up to 41 letters, digits, dots, dashes and underscores, a"
@@ -100,7 +100,7 @@ class Game:
 
 
 def games_dir() -> Path:
-    """Next to the state files of `hashidrill lab up`."""
+    """The folder of games, next to the state files of `hashidrill lab up`."""
     return state_dir().parent / "training"
 
 
@@ -124,7 +124,7 @@ def all_games() -> list[Game]:
                 found.append(game)
                 continue
         with contextlib.suppress(OSError), private(log_of(file.stem), "ab") as log:
-            if held_by_us(log.fileno()):  # else the next game of that trainee has begun, and the file is its own
+            if held_by_us(log.fileno()):  # otherwise, that trainee's next game has begun and owns the file
                 file.unlink(missing_ok=True)
     return found
 
@@ -144,11 +144,11 @@ def find_game(trainee: str | None = None) -> Game:
     if not on:
         raise UsageError("no game is running; start one with `hashidrill train first`")
     what = f"{near(trainee, on)}" if trainee else f"name the trainee with --trainee: {', '.join(on)}"
-    raise UsageError(f"{len(on)} games are on; {what}")
+    raise UsageError(f"{len(on)} games are running; {what}")
 
 
 def game_of(trainee: str) -> Game | None:
-    """The game of that trainee, if it is on."""
+    """The game of that trainee, if it is running."""
     return next((game for game in all_games() if game.trainee == trainee), None)
 
 
@@ -162,7 +162,7 @@ def remember(game: Game) -> Path:
 
 
 def ask(game: Game, request: Mapping[str, Any], *, within_s: float = _ANSWER_WITHIN_S) -> dict[str, Any]:
-    """One request to the game's keeper. Raises UsageError when it does not answer."""
+    """Sends a request to the game's keeper and returns the answer. Raises UsageError for an error, or no answer."""
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(within_s)
@@ -179,28 +179,28 @@ def ask(game: Game, request: Mapping[str, Any], *, within_s: float = _ANSWER_WIT
 
 @dataclass
 class Started:
-    """A started keeper, and the end of its pipe: it reports in JSON lines how the game starts."""
+    """A started keeper, which reports the start of the game as JSON lines through a pipe."""
 
     process: subprocess.Popen[bytes]
     log: Path
 
     def line(self) -> dict[str, Any]:
-        """The next thing it says; {} when it ended. Blocks."""
+        """Waits for the keeper's next line; {} once the keeper has ended."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         return parse(line) if line else {}
 
 
 def start(request: Mapping[str, Any], spawn: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen) -> Started:
-    """Starts a keeper. Raises UsageError if that trainee already has a game, DatacenterError."""
+    """Starts a keeper. Raises UsageError if that trainee already has a game, and DatacenterError."""
     trainee = str(request["trainee"])
     folder, log = games_dir(), log_of(trainee)
     private_folder(folder)
     with private(log, "ab") as errors:
         if not held_by_us(errors.fileno()):
             raise UsageError(
-                f"{trainee} is in a game already; `hashidrill say give-up --trainee {trainee}` ends it, --trainee gives"
-                " another name"
+                f"{trainee} is already in a game; `hashidrill say give-up --trainee {trainee}` ends that game,"
+                " --trainee takes another name"
             )
         errors.truncate(0)
         with handed_over({**request, "sealed": str(folder)}) as stdin:
@@ -216,7 +216,7 @@ def start(request: Mapping[str, Any], spawn: Callable[..., subprocess.Popen[byte
 
 
 def wait_for_state(game: Game, *states: str, within_s: float = 600.0) -> dict[str, Any]:
-    """The state once it is one of `states`. Raises DatacenterError when the game ends before, or never gets there."""
+    """The state once it is one of `states`. Raises DatacenterError if the game ends first, or time runs out."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         if not game.alive:
@@ -226,7 +226,7 @@ def wait_for_state(game: Game, *states: str, within_s: float = 600.0) -> dict[st
             if shown["state"] in states:
                 return shown
         time.sleep(_GAP_S)
-    raise DatacenterError(f"the game did not get to {' or '.join(states)} within {within_s:g}s")
+    raise DatacenterError(f"the game did not reach {' or '.join(states)} within {within_s:g}s")
 
 
 CELLS = "cells"
@@ -234,7 +234,7 @@ _FOLDER_MODE = 0o711
 
 
 def shell_command(game: Game, host: str | None, command: Sequence[str]) -> list[str]:
-    """The command line that opens it. `host` None: the first one. Raises UsageError."""
+    """The command line of a shell on `host` (None: the first client, or the first host). Raises UsageError."""
     root = Path(game.root)
     try:
         told: Mapping[str, Any] = parse((root / HOSTS_NAME).read_bytes())
@@ -242,7 +242,7 @@ def shell_command(game: Game, host: str | None, command: Sequence[str]) -> list[
     except OSError:
         raise UsageError("the datacenter of this game is not ready yet, or is gone") from None
     hosts = told["hosts"]
-    # a client agent, as a person has one near; else the first host
+    # a host with a client agent, like an engineer's own; otherwise the first host
     clients = [name for name, each in hosts.items() if next(iter(each["agents"].values()), "") == "client"]
     wanted = host or [*clients, *hosts][0]
     if wanted not in hosts:

@@ -1,4 +1,4 @@
-"""The servers of a game, and when each of them ran."""
+"""The servers of a game, when each of them ran, and the harm that the trainee did."""
 
 import math
 import re
@@ -20,12 +20,12 @@ from hashidrill.gamedays.training.game_log import Entry
 _FRESH_NS = 3 * SECOND
 _STOPPED, _GONE = "T", "gone"
 _ENDED = re.compile(r"(does not run|is gone)$")
-"""What a look says that did not find the process. A look that came too late says nothing of it."""
+"""The text of a look that did not find the process. A late look has another text."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """An agent that votes, or may: its samples are `label`'s."""
+    """A server agent; `label` is the host name of its samples."""
 
     host: str
     service: str
@@ -69,7 +69,7 @@ def up(recording: Recording, label: str, grid: Any) -> Any:
 
 
 def _looks(series: Series) -> list[tuple[int, str]]:
-    """The times at which the process was observed in time, and its states."""
+    """The time and the process's state of each look that was not late."""
     rows = zip(series.t_ns.tolist(), series.ok.tolist(), series.text, strict=True)
     return [(t_ns, text if ok else _GONE) for t_ns, ok, text in rows if ok or _ENDED.search(text)]
 
@@ -79,12 +79,12 @@ _CRASHED = re.compile(r"^panic:|^fatal error:|^==> Error|^Error |\[FATAL\]|no sp
 _LEFT = re.compile(r"serf: EventMemberLeave(?: \(forced\))?: (\S+)")
 _REMOVED = re.compile(r"removed raft peer", re.IGNORECASE)
 _OWN = re.compile(r"server starting leave|marked as sealed|found peers\.json")
-"""Orders that take a vote away, another one's or its own, as Consul 1.22, Nomad 1.10 and Vault 1.21 log them."""
+"""Orders that remove a vote, the server's own or another's, as Consul 1.22, Nomad 1.10 and Vault 1.21 log them."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """A line of a server's log about an order to leave, for itself or another."""
+    """A line of a server's log about an order to leave, for this server or another."""
 
     t_ns: int
     host: str
@@ -116,14 +116,14 @@ def orders(recording: Recording, service: str, spared: Collection[str], from_ns:
 def _orders(recording: Recording, server: Server, from_ns: int) -> Iterator[Order]:
     lines = list(_lines(recording, server))
     if (emptied := _emptied(recording, server, lines)) is not None:
-        yield Order(from_ns, server.host, emptied)  # nothing says when
+        yield Order(from_ns, server.host, emptied)  # its time is unknown
     for t_ns, said in lines:
         if any(order.search(said) for order in (_LEFT, _REMOVED, _OWN)):
             yield Order(t_ns, server.host, said.strip())
 
 
 def _emptied(recording: Recording, server: Server, lines: Sequence[tuple[int, str]]) -> str | None:
-    """A sentence for a person if its log lacks the time in which it was first seen to run."""
+    """A sentence, if the server's log lacks the time at which the server was first seen running; otherwise None."""
     series = runs(recording, server.label)
     if series is None or not series.ok.any():
         return None
@@ -152,21 +152,21 @@ def _text(recording: Recording, server: Server) -> str:
 
 STOPS = ("stop", "restart", "kill")
 ELECTION_NS = 20 * SECOND
-"""Longer than elections take on a busy machine, with the longest Raft timeouts that a scenario asks for."""
+"""Longer than elections take on a busy machine, with the longest Raft timeouts of any scenario."""
 OUTSIDE_NS = 10 * SECOND
 """A server that is still a member hears from its leader several times a second."""
 _ORDER_NS = 60 * SECOND
 _WRITES = ".write"
 _HARMLESS = ("(SIGCONT)", "(SIGHUP)", "(SIGUSR1)", "(SIGUSR2)", "(SIGWINCH)")
-"""Signals that end and stop nothing."""
+"""Signals that neither end nor stop an agent."""
 
 
 def lost_quorums(
     recording: Recording, entries: Sequence[Entry], from_ns: int, to_ns: int
 ) -> Iterator[tuple[str, int, str]]:
-    """(service, time, sentence) for each time without a leading server longer than an election, after an order.
+    """(service, time, sentence) for each period after an order that had no leader for longer than an election.
 
-    A missing leader when the pager went is the fault's effect. Acknowledged writes prove a leader.
+    If there was no leader when the pager went off, the fault is the cause. Acknowledged writes prove a leader.
     """
     faulty = {window.host for window in recording.faults}
     for service, signal in _leads().items():
@@ -187,7 +187,7 @@ def lost_quorums(
 
 
 def outside(recording: Recording, spared: Collection[str], from_ns: int, to_ns: int) -> Iterator[tuple[int, str]]:
-    """(time, sentence) for each running server that no longer heard from the others who leads.
+    """(time, sentence) for each running server that no longer learned from the others which server leads.
 
     `spared` are hosts that the repair may touch, that have a fault, or whose agent was stopped: other functions
     report these.
@@ -202,8 +202,8 @@ def outside(recording: Recording, spared: Collection[str], from_ns: int, to_ns: 
             told = list(orders(recording, server.service, spared, from_ns, begin_ns + SECOND))
             if led and _ran(recording, server, begin_ns, end_ns) and told:
                 text = (
-                    f"{server.service} on {server.host} was healthy, and was outside of its cluster while you worked:"
-                    f" it ran, and knew no leader for about {(end_ns - begin_ns) / SECOND:.0f}s; the log of"
+                    f"{server.service} on {server.host} was healthy, but was outside its cluster while you worked:"
+                    f" it ran, but knew no leader for about {(end_ns - begin_ns) / SECOND:.0f}s; the log of"
                     f" {told[-1].host}: {told[-1].text}"
                 )
                 yield begin_ns, text
@@ -304,7 +304,7 @@ class Harm:
 def harms(
     recording: Recording, entries: Sequence[Entry], *, allowed: Collection[str] | None, from_ns: int, to_ns: int
 ) -> list[Harm]:
-    """`allowed` are the hosts whose agents the repair may stop; None: all of them. In order of time."""
+    """The harm in order of time. `allowed` are the hosts whose agents the repair may stop; None: all hosts."""
     found = [*_restarts(entries, allowed), *_gone(recording, entries, allowed, from_ns, to_ns)]
     found += _outside(recording, entries, allowed, from_ns, to_ns)
     found += _quorums(recording, entries, from_ns, to_ns)
@@ -325,9 +325,9 @@ def _restarts(entries: Sequence[Entry], allowed: Collection[str] | None) -> Iter
 def _gone(
     recording: Recording, entries: Sequence[Entry], allowed: Collection[str] | None, from_ns: int, to_ns: int
 ) -> Iterator[Harm]:
-    """Servers that ended, other than by a fault, by systemctl or by themselves: `consul leave`.
+    """Servers that ended, but not by a fault, by systemctl or by a crash: for example by `consul leave`.
 
-    A server that was restarted at once is a new process.
+    A server that was restarted at once counts, as a new process.
     """
     if allowed is None:
         return
@@ -385,7 +385,7 @@ def _stopped_quorums(
 
 
 def _by_hand_ns(entries: Sequence[Entry], server: Server, grid: Int64s, ran: Int64s, *, by_itself: bool) -> float:
-    """The time from which the trainee is the reason that the agent does not run; infinity if never.
+    """The time from which the agent does not run because of the trainee; infinity if there is none.
 
     Restarting an agent that a fault has ended does not count as ending it.
     """
@@ -398,15 +398,15 @@ def _by_hand_ns(entries: Sequence[Entry], server: Server, grid: Int64s, ran: Int
 
 
 def _down_by_fault(recording: Recording) -> set[str]:
-    """Hosts with a fault that may end their agent, or stop it."""
+    """Hosts with a fault that may end or stop their agent."""
     return {window.host for window in recording.faults if not window.kind.startswith(_KEEPS_RUNNING)}
 
 
 def _away(recording: Recording, label: str, from_ns: int, to_ns: int) -> int | None:
     """The first time between the two moments at which the process was gone or replaced.
 
-    Each look that follows another in time has the CPU time used since, unless the process was replaced. A late look
-    shows neither, and nor does the next one.
+    A look in time after another one has the CPU time used since then, unless the process was replaced. A late look
+    and the look after it prove neither.
     """
     series = runs(recording, label)
     if series is None:

@@ -1,6 +1,6 @@
-"""The keeper of a game and its page (hashidrill.gamedays.warroom); only the trainer sees there what is hidden.
+"""The keeper of a game and the game's page (hashidrill.gamedays.warroom). Only the trainer's page shows the secrets.
 
-Everyone else sees the output of `hashidrill say users`, and the state of the game. Without `--serve` there is no page.
+Everyone else sees the output of `hashidrill say users`, and the state of the game. Only `--serve` serves the page.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 TRAINER = "for the trainer"
 _ON_CALL = {"load", "steady", "method"}
-"""Phases that look alike to the on-call engineer: the begin of the last one, and of the hidden fault, stays secret."""
+"""Phases that look alike to the on-call engineer, who must not learn when the method, and so the fault, begins."""
 _TOLD_TO_ALL = {
     "detected": "says: I see that something is wrong",
     "done": "says: users are back",
@@ -61,11 +61,11 @@ _TOLD_TO_ALL = {
 
 @dataclass
 class Onlookers:
-    """Call it in any thread; it never waits for a browser and never raises."""
+    """What is shown of a game. Its methods may be called in any thread; they never wait for a browser or raise."""
 
     room: Room | None = None
     _state: str = ""
-    """quiet, paged, watched: the state of the game, in place of the run's own phase."""
+    """quiet, paged or watched: the game's state, shown instead of the run's phase."""
 
     def begins(self, course: Course) -> None:
         """The game can be stopped from now on."""
@@ -95,7 +95,7 @@ class Onlookers:
         self._note(TRAINER, f"the hidden fault is in force on {', '.join(hosts) or 'no host'}")
 
     def said(self, who: str, what: str, words: str, answer: str, *, right: bool) -> None:
-        """Somebody said something. Words, hints, and whether a diagnosis is right are for the trainer."""
+        """The trainee said something. Only the trainer sees words, hints, and whether a diagnosis is right."""
         if what in _TOLD_TO_ALL:
             self._note(who, _TOLD_TO_ALL[what], watchers=True)
         if what == "hint":
@@ -121,7 +121,7 @@ class Onlookers:
             self._note("score card", text)
 
     def _shown(self, event: Event) -> Event | None:
-        """Removes times that reveal the hidden fault's begin or planned end."""
+        """Removes times that reveal the hidden fault's start or planned end."""
         match event:
             case Phase():
                 return None if event.phase in _ON_CALL else replace(event, ends_ns=None)
@@ -138,9 +138,9 @@ class Onlookers:
 def page_of(
     asked: Mapping[str, Any] | None, trainee: str, say: Callable[[Mapping[str, Any]], None]
 ) -> Iterator[Onlookers]:
-    """A page during the block, if requested: its `port`, and `to`, for the trainer's address.
+    """Serves a page during the block if `asked` requests it, on its `port`; its `to` receives the trainer's address.
 
-    `say` receives the other address, and the place of the trainer's. Raises UsageError before anything is served.
+    `say` receives the watchers' address, and `to`. Raises UsageError before anything is served.
     """
     if asked is None:
         yield Onlookers()
@@ -157,7 +157,7 @@ def page_of(
 
 @contextlib.contextmanager
 def _for_trainer(to: Path) -> Iterator[IO[str]]:
-    """Either a new file that only its owner may read and that is removed with the page, or a terminal. Raises
+    """Opens a terminal, or a new file that only its owner may read and that is removed with the page. Raises
     UsageError.
     """
     refused = f"{to}: the address of the trainer's page cannot be written here"
@@ -183,7 +183,7 @@ DONE, READY = "done", "ready"
 
 
 def play(request: Mapping[str, Any], sealed: Path) -> None:
-    """The whole game; `sealed` holds its secrets. Raises HashidrillError."""
+    """Plays the whole game; the folder `sealed` holds its secrets. Raises HashidrillError."""
     written = read_scenario(Path(request["scenario"]))
     course = course_of(written, chosen(written, int(request["seed"])))
     with page_of(request.get("serve"), request["trainee"], _say) as onlookers:
@@ -219,7 +219,7 @@ class Keeper:
         self.bus = Bus(self._event, self.onlookers.event)
 
     def play(self) -> None:
-        """The whole game. Raises HashidrillError if it could not begin."""
+        """Plays the whole game. Raises HashidrillError if it could not begin."""
         found = prepare(self.course.resolved, lambda text: _say({"said": text}))
         private_folder(Path(self.request["out"]))
         engine = Engine(
@@ -358,7 +358,7 @@ class Keeper:
                 note(at_ns, str(request["host"]), str(request["text"])[:2000])
             self.onlookers.did(self.request["trainee"], asked, str(request["host"]), str(request["text"])[:2000])
             return {}
-        return {"error": f"nobody here knows {asked!r}"}
+        return {"error": f"unknown request {asked!r}"}
 
     def _answer(self, what: str, words: str) -> dict[str, Any]:
         with self._lock:

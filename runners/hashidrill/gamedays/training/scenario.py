@@ -1,4 +1,4 @@
-"""Scenarios: a path, the user's own playbooks/training, or the shipped ones. The user's own win."""
+"""Finds and reads scenarios: by path, in the user's playbooks/training, or shipped; the user's files win."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FOLDER = f"{PLAYBOOKS}/training"
 
 
 def list_scenarios() -> list[Path]:
-    """Every scenario, one's own and those that ship, in the order of their names."""
+    """Every scenario, the user's own and the shipped ones, sorted by name."""
     return list(named(FOLDER, SUFFIXES).values())
 
 
@@ -42,7 +42,7 @@ KIND = "Scenario"
 ANY = "any"
 """`allowed: any`: every agent may be restarted."""
 HOST = "$host"
-"""In a diagnosis, and in `allowed`: the hosts of the hidden fault."""
+"""Stands for the hosts of the hidden fault, in a diagnosis and in `allowed`."""
 Text = Annotated[str, StringConstraints(min_length=1, max_length=4000, strip_whitespace=True)]
 Words = Annotated[list[Annotated[str, StringConstraints(min_length=1, max_length=60)]], Field(min_length=1)]
 Value = str | int | float | bool
@@ -52,12 +52,12 @@ _FULL_MARKS = 100
 class Metadata(Strict):
     """The labels that the trainee sees before the end: neither name nor title may reveal what is broken."""
 
-    name: Name = Field(description="What one types: `hashidrill train NAME`")
+    name: Name = Field(description="Name on the command line: `hashidrill train NAME`")
     title: Annotated[str, StringConstraints(min_length=1, max_length=120)] = Field(
         description="One line for lists: the users' symptoms, not the fault"
     )
-    level: Literal[1, 2, 3] = Field(description="1: one cause in one place; 3: several, or one that hides")
-    limit: Duration = Field(default=Duration("30m"), description="Time for the trainee, from the pager on")
+    level: Literal[1, 2, 3] = Field(description="1: one cause in one place; 3: several causes, or a masked one")
+    limit: Duration = Field(default=Duration("30m"), description="The trainee's time, from the pager message on")
     quiet: Duration = Field(
         default=Duration("2m"), description="Time to look around before anything breaks; `say ready` ends it"
     )
@@ -72,31 +72,31 @@ class Metadata(Strict):
 
 
 class Pager(Strict):
-    """The message that wakes the trainee, in the words of those who notice."""
+    """The message that wakes the trainee, in the words of the people who notice the trouble."""
 
-    from_: Text = Field(alias="from", description="Who writes")
+    from_: Text = Field(alias="from", description="The sender")
     text: Text = Field(description="The users' symptoms; ${name} stands for the value that the seed chose")
 
 
 class Diagnosis(Strict):
     """The expected statement: the component, its trouble, and the place. `disk` and `slow` stand for all their synonyms
-    (hashidrill.gamedays.training.words); case and a plural s do not matter, `disk*` takes any ending. An empty part
+    (hashidrill.gamedays.training.words); case and a plural s do not matter, `disk*` matches any ending. An empty part
     is not required.
     """
 
     component: list[str] = Field(
-        default=[], max_length=MOST_ENTRIES, description="Any of these: rows of the vocabulary, or words"
+        default=[], max_length=MOST_ENTRIES, description="One of these must be named: rows of the vocabulary, or words"
     )
     trouble: Words = Field(description="What is wrong with it: rows of the vocabulary, or words")
     where: list[str] = Field(
         default=[],
         max_length=MOST_ENTRIES,
-        description="Any of these; $host is the host of the hidden fault, by name or address",
+        description="One of these must be named; $host is the host of the hidden fault, by name or address",
     )
     also: list[Words] = Field(
         default=[], max_length=10, description="The diagnosis must also name one word of each list"
     )
-    around: str = Field(default="", description="A time that says the trouble, within a factor of 2: a duration")
+    around: str = Field(default="", description="A duration that expresses the trouble, within a factor of 2")
     beside: list[str] = Field(
         default=[], max_length=MOST_ENTRIES, description="Rows of the vocabulary that may be named instead"
     )
@@ -109,7 +109,7 @@ class Diagnosis(Strict):
 
 
 class Back(Strict):
-    """When users of a load are back: measured after the trainee is done, while the fault is not reverted yet."""
+    """When a load's users count as back: measured after the trainee is done, before the fault is reverted."""
 
     load: Name
     p50_below: Duration = Field(default=Duration("300ms"), description="p50 over each 5 s")
@@ -143,7 +143,7 @@ class Truth(Strict):
     )
     page_after: Duration = Field(
         default=Duration("10s"),
-        description="When the pager goes, counted from the moment at which the whole fault is in force",
+        description="When the pager goes off, counted from the moment at which the whole fault is in force",
     )
     diagnosis: Diagnosis
     back: list[Back] = Field(default=[], max_length=MOST_ENTRIES, description="Default: every load, p50 below 300ms")
@@ -153,7 +153,7 @@ class Truth(Strict):
         description="Expectations that show the repair if the users' state does not show it",
     )
     kept: list[dict[str, Any]] | None = Field(
-        default=None, description="Expectations of the whole game; default: no acknowledged KV write is lost"
+        default=None, description="Expectations for the whole game; default: no acknowledged KV write is lost"
     )
     allowed: list[str] | Literal["any"] = Field(
         default=[HOST], description="Hosts whose agents the repair may restart; any: all of them"
@@ -161,7 +161,7 @@ class Truth(Strict):
     hints: list[Hint] = Field(default=[], max_length=10)
     expert: list[Look] = Field(default=[], max_length=20)
     repair: Text = Field(description="What repairs it, for the debrief")
-    runbook: str = Field(default="", max_length=200, description="The runbook that fits, a path below the library")
+    runbook: str = Field(default="", max_length=200, description="The matching runbook, a path below the library")
     debrief: Text = Field(description="The reasons for the symptoms, and the incidents that had them")
     play: list[dict[str, Any]] = Field(default=[], max_length=MOST_ENTRIES, description="How a script solves it")
 
@@ -173,7 +173,7 @@ class Scenario(Strict):
     kind: Literal["Scenario"] = Field(description="Kind of document")
     metadata: Metadata
     pager: Pager
-    hand_over: str = Field(default="", max_length=4000, description="What a colleague tells before the pager goes")
+    hand_over: str = Field(default="", max_length=4000, description="What a colleague says before the pager goes off")
     datacenter: dict[str, Any] = Field(default={}, description="As in an experiment")
     load: dict[Name, dict[str, Any]] = Field(default={}, max_length=MOST_ENTRIES, description="As in an experiment")
     clients: dict[Name, dict[str, Any]] = Field(default={}, max_length=MOST_ENTRIES, description="As in an experiment")
@@ -185,22 +185,22 @@ class Scenario(Strict):
         default=[], max_length=MOST_ENTRIES, description="Steps that are over before the hidden fault begins"
     )
     choose: dict[Name, Annotated[list[Value], Field(min_length=1)]] = Field(
-        default={}, description="What the seed picks one of; ${name} in all that follows"
+        default={}, description="Values, of which the seed picks one; ${name} stands for it"
     )
     herrings: list[list[dict[str, Any]] | None] = Field(
-        default=[], max_length=MOST_ENTRIES, description="Steps that mislead; the seed picks one, null is none"
+        default=[], max_length=MOST_ENTRIES, description="Lists of misleading steps; the seed picks one; null: none"
     )
-    truths: dict[Name, Truth] = Field(min_length=1, max_length=20, description="What the seed picks one of")
+    truths: dict[Name, Truth] = Field(min_length=1, max_length=20, description="The causes; the seed picks one")
 
 
 _CHOSEN = re.compile(r"\$\{([^}]*)\}")
 _LATER = "host"
-"""${host} is filled in by the debrief, once it is known; in a step it means nothing."""
+"""The debrief replaces ${host} once the host is known; in a step, ${host} has no meaning."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """A scenario, and the plain data of its file, in which the seed's choices are put."""
+    """A scenario, and the plain data of its file, into which the seed's choices are inserted."""
 
     scenario: Scenario
     data: dict[str, Any]
@@ -209,7 +209,7 @@ class Written:
 
 
 def read_scenario(path: Path) -> Written:
-    """Raises ExperimentError: one message with the place of each problem."""
+    """Reads a scenario. Raises ExperimentError, whose message gives the place of each problem."""
     return scenario_of(read_document(path), path)
 
 
@@ -231,7 +231,7 @@ def _check_chosen(document: Document, scenario: Scenario) -> None:
             if name in scenario.choose or (name == _LATER and not _is_played(loc)):
                 continue
             known = f": {near(name, scenario.choose)}" if scenario.choose else ""
-            document.problem(loc, f"${{{name}}} is nothing that `choose` has{known}")
+            document.problem(loc, f"${{{name}}} is not in `choose`{known}")
 
 
 def _is_played(loc: Loc) -> bool:
@@ -257,7 +257,7 @@ def _check_steps(document: Document, scenario: Scenario) -> None:
             )
     for name, truth in scenario.truths.items():
         if not any("fault" in step for step in truth.method):
-            document.problem(("truths", name, "method"), "has no fault: nothing would be hidden, and no pager would go")
+            document.problem(("truths", name, "method"), "has no fault: nothing is hidden, and no pager goes off")
     times = [((*loc, key), step.get(key, "0s")) for loc, step in _steps(scenario) for key in ("at", "for")]
     for name, truth in scenario.truths.items():
         times.append((("truths", name, "diagnosis", "around"), truth.diagnosis.around or "0s"))
@@ -270,7 +270,7 @@ def _check_steps(document: Document, scenario: Scenario) -> None:
 
 
 def _values(value: Any, scenario: Scenario) -> list[Any]:
-    """All values that the seed may choose; unknown for text around a ${name}."""
+    """All values that the seed may choose; none if there is text around the ${name}."""
     names = _CHOSEN.findall(value) if isinstance(value, str) else []
     if not names:
         return [value]
@@ -298,14 +298,14 @@ _PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 _UNKNOWN_KEY = re.compile(r"unknown key '([^']+)'")
 _SAME = {"datacenter", "load", "clients", "steady_state"}
 _PER_BACK = 2
-"""Expectations that each entry of `back` becomes."""
+"""The number of expectations for each entry of `back`."""
 
 
 @dataclass(frozen=True)
 class Places:
-    """The places of one game, with that truth, those chosen values and that red herring (None without one).
+    """Maps places of a game's experiment to places of its scenario, for one truth, choice and red herring (or None).
 
-    Its method is the steps of `before`, of the truth and of the red herring, in that order.
+    The method has the steps of `before`, of the truth and of the red herring, in that order.
     """
 
     written: Written

@@ -1,8 +1,8 @@
 """The JSON Schemas of a scenario and of a campaign, for editors. `hashidrill schema scenario` prints one; playbooks/
 keeps copies.
 
-What a scenario says as an experiment does (datacenter, loads, steps, expectations) is checked by the schema of
-experiments. There, `${name}` may stand in place of any value: the seed chooses it.
+The schema of experiments checks what a scenario has in common with an experiment (datacenter, loads, steps,
+expectations). There, `${name}` may replace any value: the seed chooses the value.
 """
 
 import copy
@@ -23,7 +23,7 @@ _SHOWN = ("description", "default", "examples")
 
 
 def scenario_schema() -> Schema:
-    """Draft 2020-12. The loader checks more: each truth as the experiment that it makes, and every `${name}`."""
+    """Draft 2020-12. The loader also checks each truth's experiment, and every `${name}`."""
     schema = Scenario.model_json_schema(by_alias=True, schema_generator=Untitled)
     definitions: Schema = schema.pop("$defs")
     experiment = experiment_schema(bases=False)
@@ -56,7 +56,7 @@ def scenario_schema() -> Schema:
 
 
 def campaign_schema() -> Schema:
-    """Draft 2020-12. The loader checks more: scenarios and pages that are not there."""
+    """Draft 2020-12. The loader also reports missing scenarios and pages."""
     schema = Campaign.model_json_schema(by_alias=True, schema_generator=Untitled)
     return _whole("hashidrill training campaign", schema, schema.pop("$defs"))
 
@@ -89,7 +89,7 @@ def _renamed(value: Any) -> Any:
 
 
 def _open(schema: Any) -> Any:
-    """With `${name}` in place of any single value. The condition that chooses the branch stays unchanged."""
+    """The schema, with `${name}` allowed in place of any single value. The condition that chooses a branch is kept."""
     if not isinstance(schema, dict):
         return schema
     made = dict(schema)

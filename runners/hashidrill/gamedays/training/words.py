@@ -1,4 +1,4 @@
-"""Trainees' words for the parts of a datacenter and their troubles. `disk*` takes any ending."""
+"""Trainees' words for the parts of a datacenter and their troubles. `disk*` matches any ending."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -123,7 +123,7 @@ _JOINS = frozenset(
 )
 _ALTERNATIVES = frozenset({"or", "maybe", "perhaps", "possibly", "otherwise", "else", "alternatively", "either"})
 _ALIKE = frozenset({"too", "also", "likewise", "same", "similarly"})
-"""Said of a host, they blame it as the one before."""
+"""In a clause about a host, these words blame it like the host before it."""
 _HEDGES = (
     (r"\bif not\b|\b(?:could|might|may)(?: also)? be\b", "or"),
     (r"\bas well as\b", "and"),
@@ -142,7 +142,7 @@ _STATES = {
 }
 """`no space`, `not unsealed`: these deny nothing, they are the trouble."""
 _OUTRIGHT = frozenset({"full", "cut off", "frozen", "sealed", "crashed"})
-"""Troubles that nothing else looks like: in place of the true one they contradict it."""
+"""Troubles that resemble no others: named instead of the true trouble, they contradict it."""
 _NEAR = 2.0
 """A time within this factor of the true one counts as the same finding, because measurements include queueing."""
 
@@ -153,7 +153,7 @@ class Said:
 
     right: bool
     missing: tuple[str, ...] = ()
-    """Parts without any statement: telling the trainee reveals nothing."""
+    """Parts about which the diagnosis says nothing: to tell the trainee reveals nothing."""
     wrong: tuple[str, ...] = ()
     short: tuple[str, ...] = ()
     """Parts that the truth has and the diagnosis does not, for the score card."""
@@ -162,7 +162,7 @@ class Said:
 
 @dataclass(frozen=True)
 class _Text:
-    """A diagnosis in clauses of words: those that say a cause, and all of them."""
+    """A diagnosis as clauses of words: the clauses that state a cause, and all clauses."""
 
     causes: list[list[str]] = field(default_factory=list)
     clauses: list[list[str]] = field(default_factory=list)
@@ -176,7 +176,7 @@ class _Text:
 def judged(
     text: str, truth: Diagnosis, *, sick: Mapping[str, str] | None = None, known: Mapping[str, str] | None = None
 ) -> Said:
-    """`sick` are the hosts of the hidden fault, `known` all hosts: their addresses by their names."""
+    """Judges a diagnosis. `sick` maps the hidden fault's hosts to their addresses, and `known` maps all hosts."""
     sick, known = sick or {}, {**(known or {}), **(sick or {})}
     said = _read(text)
     component, trouble = _expanded(truth.component, COMPONENTS), _expanded(truth.trouble, TROUBLES)
@@ -245,7 +245,7 @@ def _where(
     known: Mapping[str, str],
     blame: tuple[Sequence[str], Sequence[str]],
 ) -> str:
-    """`_HERE`, or `_NOWHERE` for no place, more places than are sick, or the wrong host.
+    """`_HERE`; `_NOWHERE` if no place, or more places than are sick, are named; otherwise the wrong host.
 
     `blame` are the words for the component and for its trouble.
     """
@@ -287,7 +287,7 @@ def _is_every(clause: Sequence[str], names: Mapping[str, str], blame: tuple[Sequ
 
 
 def _roles(clauses: Iterable[Sequence[str]]) -> set[str]:
-    """Roles of servers of which several are blamed: `the leader or a follower`, `leader's and followers'`."""
+    """Roles of servers that are blamed together: `the leader or a follower`, `leader's and followers'`."""
     tokens = [part for clause in clauses for token in (*_affirmed(clause), ",") for part in _parts(token)]
     found: set[str] = set()
     joined = False
@@ -303,7 +303,7 @@ def _roles(clauses: Iterable[Sequence[str]]) -> set[str]:
 
 
 def _blamed(clauses: Iterable[Sequence[str]], names: Mapping[str, str], trouble: Sequence[str]) -> Iterator[set[str]]:
-    """The hosts named in each clause that states the trouble, and those in a clause that says "too" after one."""
+    """The hosts named in each clause that states the trouble, and the hosts in a later clause that says "too"."""
     phrases, after = [_tokens(word) for word in trouble], False
     for clause in clauses:
         said = _affirmed(clause)
@@ -312,7 +312,7 @@ def _blamed(clauses: Iterable[Sequence[str]], names: Mapping[str, str], trouble:
             after = True
             if len(hosts) == 1 or _ALIKE & {
                 *said
-            }:  # of several, one may be blamed and another one wait for it: that is for `_chains`
+            }:  # of several hosts, one may be blamed while another waits for it: `_chains` decides
                 yield hosts
 
 

@@ -80,7 +80,7 @@ def test_a_terminal_is_told_what_is_passed_and_what_to_type_next(small):
         ("kind: Campaign", "kind: GameDay", "not a campaign"),
         ("takes: 30m", "takes: soon", "stages[1].takes"),
         ("takes: 30m", "takes: 1", "stages[1].takes"),
-        ("takes: 30m", "takes: 30m, read: [no.md]", "stages[1].read[0]: there is no no.md beside this file"),
+        ("takes: 30m", "takes: 30m, read: [no.md]", "stages[1].read[0]: there is no no.md next to this file"),
         ("about: The second, ", "", "about is missing"),
         ("about: The second", "abuot: x, about: y", "unknown key 'abuot'"),
         ("title: Two", "titel: Two", "stages[1]"),

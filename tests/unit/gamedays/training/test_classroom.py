@@ -51,7 +51,7 @@ def test_a_file_of_keys_names_its_trainees(tmp_path):
         ("ada,,ben", "'' cannot name a trainee"),
         ("ada,../ben", "there is no such file"),
         ("class.pub", "there is no such file"),
-        ("ada,ben,ada", "ada comes more than once"),
+        ("ada,ben,ada", "ada is given twice"),
         ("ada,b n", "'b n' cannot name a trainee"),
     ],
 )
@@ -116,9 +116,9 @@ def test_cores_and_memory_say_how_many_fit(cores, free_gb, fit):
 
 @pytest.mark.lie
 def test_more_games_than_memory_are_refused_and_more_than_cores_are_warned_of():
-    with pytest.raises(UsageError, match=r"memory for 8 games: 8\.0 GB, and 4\.0 GB are free: at most 4 fit"):
+    with pytest.raises(UsageError, match=r"memory for 8 games: 8\.0 GB, but 4\.0 GB are free: at most 4 fit"):
         Carries(0.1, 1e9, 16, 4e9).trouble(8)
-    assert "8 games at once: 3.2 cores or so, and 2.0 are for games" in Carries(0.4, 1e8, 2, 4e9).trouble(8)
+    assert "8 games at once: 3.2 cores or so, but 2.0 are left for games" in Carries(0.4, 1e8, 2, 4e9).trouble(8)
     assert Carries(0.4, 1e8, 4, 4e9).trouble(8) == ""
 
 

@@ -119,7 +119,7 @@ WRONG = [
         "did you mean victim",
         "where:",
     ),
-    ("host:${victim}", "host:${host}", "truths.slow-disk.method[0].on", "${host} is nothing that", "host"),
+    ("host:${victim}", "host:${host}", "truths.slow-disk.method[0].on", "${host} is not in", "host"),
     (", for: 4s}", "}", "before[0]", "for is missing", "consul.leader.pin"),
     (", at: 5s}", ", at: 5}", "truths.slow-disk.method[0].at", "is not a duration", "at: 5"),
     (

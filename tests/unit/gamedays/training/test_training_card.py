@@ -317,7 +317,7 @@ def test_a_healthy_server_that_was_made_to_leave_raft_is_harm_although_it_runs(g
     card = judged(game.is_outside("consul-2", at=31, until=200))
     [harm] = card.harm
     assert not harm.grave
-    assert harm.text.startswith("consul on consul-2 was healthy, and was outside of its cluster while you worked")
+    assert harm.text.startswith("consul on consul-2 was healthy, but was outside its cluster while you worked")
     assert points(card, "no harm") == 10
 
 
@@ -342,7 +342,7 @@ def why(card, title):
 
 
 def test_users_that_are_not_back_are_told_of_with_their_p50_and_the_limit(game):
-    assert why(game.done(at=40).card(), "users back") == "after you were done, p50 was 2s, and the limit is 300ms"
+    assert why(game.done(at=40).card(), "users back") == "after you were done, p50 was 2s, but the limit is 300ms"
 
 
 @pytest.mark.lie

@@ -217,7 +217,7 @@ def test_somebody_who_began_a_game_cannot_begin_another_before_it_is_over_and_ot
     kept = []
     games.start({"trainee": "ada"}, spawned(kept))
     (games.games_dir() / "ada.log").write_text("what the first one said")
-    with pytest.raises(UsageError, match="ada is in a game already"):
+    with pytest.raises(UsageError, match="ada is already in a game"):
         games.start({"trainee": "ada"}, spawned(kept))
     assert (games.games_dir() / "ada.log").read_text() == "what the first one said"
     games.start({"trainee": "ben"}, spawned(kept))

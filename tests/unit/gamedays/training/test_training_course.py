@@ -106,7 +106,7 @@ def test_the_trainee_says_once_that_they_are_ready():
 
 
 def test_the_pager_can_be_read_again_once_it_went():
-    assert desk_of(course(), paged=False).say("pager", "", S)[0] == "the pager has not gone"
+    assert desk_of(course(), paged=False).say("pager", "", S)[0] == "the pager has not gone off"
     assert desk_of(course()).say("pager", "", 30 * S)[0].startswith("from shop: Carts take ")
 
 
