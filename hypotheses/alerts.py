@@ -1,6 +1,6 @@
 """Does an alert fire in time, before users are hurt, and clear again; does it stay quiet otherwise?
 
-The alerts are those of a probe of the kind `alerts`. An uncertain result of a look makes these hypotheses INVALID.
+A probe of the kind `alerts` watches the alerts. If the result of a look is uncertain, these hypotheses are INVALID.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from hashidrill.core.protocols.service import SILENT_S
 from hashidrill.core.recording.reader import Series
 
 _HURT = {"latency.p50": 50.0, "latency.p90": 90.0, "latency.p99": 99.0, "latency.max": 100.0, "errors": 0.0}
-"""The statistics of a load that can say when users are hurt, with their percentiles."""
+"""The statistics of a load that can show when users are hurt, each with its percentile."""
 _WIDTH_S = 1.0
 _FIRES_IN_TIME, _CLEARS_IN_TIME = room(since="start"), room("clears_within")
 
@@ -57,13 +57,13 @@ def alert_fires(
     before: Condition | None = None,
     probe: str | None = None,
 ) -> Held:
-    """An alert fires `within` that time after the first fault began, and did not before.
+    """An alert fires at most `within` after the first fault began, and did not fire before the fault.
 
-    `fault` names one fault, step or mark. With `before`, the alert must fire before users are hurt: before this
-    condition holds for the first time, like `kv-writes.latency.p50 > 300ms`, measured over one second (or its `for`).
-    With `clears_within`, it must be quiet within that time after the end of the last fault, and stay quiet until the
-    loads stop. `probe` names the probe of the kind `alerts`, if several watch this alert. INVALID if it fired before
-    the fault, and for a failed look in which it may have fired.
+    `fault` names a fault, step or mark to use instead. With `before`, the alert must fire before users are hurt, which
+    is when this condition, like `kv-writes.latency.p50 > 300ms`, first holds over one second (or over its `for`). With
+    `clears_within`, the alert must be quiet within that time after the last fault ended, and stay quiet until the loads
+    stop. `probe` names the probe of the kind `alerts`, if several watch this alert. INVALID if the alert fired before
+    the fault, or if a look failed during which it may have fired.
     """
     looks = alert_looks(recording, alert, probe)
     start_ns = min(measure.in_force(recording, window)[0] for window in measure.windows(recording, fault))
@@ -94,9 +94,9 @@ def alert_fires(
 def alert_stays_quiet(recording: Recording, *, alert: str, probe: str | None = None) -> Held:
     """An alert does not fire from the beginning of the method until the loads stop.
 
-    Use it for a fault that only looks similar, or for a run with a mark instead of faults. INVALID if the alert fired
-    before, or is pending in the end, for a failed look, and for a time without looks. `probe` names the probe of the
-    kind `alerts`, if several watch this alert.
+    Use it for a fault that only resembles what the alert is for, or for a run with a mark instead of faults. INVALID if
+    the alert fired before the method or is pending at the end, or if looks failed or are missing. `probe` names the
+    probe of the kind `alerts`, if several watch this alert.
     """
     looks = alert_looks(recording, alert, probe)
     start_ns, end_ns = measure.method(recording)[0], measure.loads_end_ns(recording)
@@ -126,7 +126,7 @@ def _quiet_before(recording: Recording, looks: AlertLooks, start_ns: int, name: 
     fired = looks.between(steady_ns, start_ns).first_firing()
     if fired is not None:
         raise HypothesisInvalidError(
-            f"{looks.alert} fired before {name} began ({when(fired[1])}): what it did later says nothing"
+            f"{looks.alert} fired before {name} began ({when(fired[1])}): what it did later proves nothing"
         )
     looks.complete(steady_ns, start_ns)
 
@@ -137,9 +137,9 @@ def _before(
     steady_ns = recording.phases.get("steady", measure.method(recording))[0]
     if (earlier_ns := _first_hurt(recording, hurt, steady_ns, start_ns)) is not None:
         raise HypothesisInvalidError(
-            f"{hurt} held before the fault began ({when(earlier_ns)}): users were hurt without it"
+            f"{hurt} held before the fault began ({when(earlier_ns)}): users were hurt without the fault"
         )
-    # what began before it fired may have been measured after that
+    # harm that began before the alert fired may have been measured after it fired
     width_s = hurt.window_s or _WIDTH_S if hurt.source in recording.experiment.traffic else 0.0
     until_ns = min(fired[1] + int(width_s * SECOND), measure.loads_end_ns(recording))
     hurt_ns = _first_hurt(recording, hurt, start_ns, until_ns)
@@ -165,7 +165,7 @@ def _before(
 def _first_hurt(recording: Recording, hurt: Condition, start_ns: int, end_ns: int, *, late: bool = False) -> int | None:
     """When the condition held for the first time in [start_ns, end_ns).
 
-    Raises HypothesisInvalidError if that is unknown, unless it only serves a text (`late`).
+    Raises HypothesisInvalidError if that is unknown, unless the time is only shown in a text (`late`).
     """
     if hurt.source in recording.experiment.traffic:
         ops, width_s = recording.operations(hurt.source), hurt.window_s or _WIDTH_S
@@ -221,7 +221,7 @@ def _cleared(recording: Recording, looks: AlertLooks, since_ns: int, within: Dur
     if first >= len(after.t_ns) or int(after.t_ns[first]) > due_ns:
         raise HypothesisInvalidError(
             f"whether {looks.alert} cleared within {within} after the last fault is unknown: no look in time shows it"
-            + (f"; the last one before: {after.text[wrong[-1]]}" if len(wrong) else "")
+            + (f"; the last look without it quiet: {after.text[wrong[-1]]}" if len(wrong) else "")
         )
     looks.complete(int(after.t_ns[first]), end_ns)
     took_s = (int(after.t_ns[first]) - since_ns) / SECOND if len(wrong) else 0.0

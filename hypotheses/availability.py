@@ -26,9 +26,9 @@ def available_during(
 ) -> Held:
     """At least `success` of the operations due during a fault are acknowledged.
 
-    With `p99_below`, the p99 of the successful operations must be below it too. A fault counts from the moment that it
-    begins to be applied; where that took a while, the time after it is held to the same limits by itself. With `fault`,
-    only faults of that kind count. 99 % is the usual floor of a "degraded" objective (Google's SRE workbook).
+    With `p99_below`, the p99 of the successful operations must also be below that limit. A fault counts from the moment
+    that its application begins. If applying it took a while, the time after that must meet the same limits on its own.
+    With `fault`, only that kind counts. 99 % is the usual floor of a "degraded" objective (Google's SRE workbook).
     """
     every = recording.operations(load)
     applied = every.within(measure.in_full_force(recording, window) for window in measure.windows(recording, fault))
@@ -77,7 +77,7 @@ def latency_stays(
     if p50_below is None and p99_below is None:
         raise HypothesisInvalidError("latency_stays has no limit to check: give it p50_below or p99_below")
     ops = recording.operations(load)
-    measure.during(recording, ops, fault)  # nothing due under any fault is INVALID, not a pass
+    measure.during(recording, ops, fault)  # if nothing was due under a fault: INVALID, not a pass
     figures: dict[str, float] = {}
     for percent, limit in limits:
         if limit is None:
@@ -114,4 +114,4 @@ def _first_failure(recording: Recording, ops: Operations) -> str:
             error = ops.errors[index] or (f"status {ops.status[index]}" if ops.status[index] else "no error recorded")
             return f"first failure: {when(int(ops.intended_ns[index]))}, {ops.outcome[index]}: {error}"
     hint = measure.clue(recording, int(ops.intended_ns.min()), int(ops.end_ns.max()))
-    return f"no operation failed, they were slow\n{hint}"
+    return f"no operation failed, but they were slow\n{hint}"

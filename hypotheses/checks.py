@@ -29,10 +29,10 @@ def checks_keep_interval(
 ) -> Held:
     """At least `at_least` of the health checks arrive within `within` of the time they were due.
 
-    A check is due one interval after the previous one arrived. A check that is still missing another interval later
-    counts as infinitely late, and so does one that was registered and never fired. `during` picks the time: the method,
-    the recovery, or the `run` from its steady state until the loads stop. 100 ms is a tenth of the shortest interval
-    that Consul accepts.
+    A check is due one interval after the previous one arrived. A check that has not arrived one interval after it was
+    due counts as infinitely late; so does a check that was registered and never fired. `during` picks the judged time:
+    the method, the recovery, or the `run` from its steady state until the loads stop. 100 ms is a tenth of the shortest
+    interval that Consul accepts.
     """
     start_ns, end_ns = _span(recording, during)
     # checks due after the end are not judged: the loads may have stopped before they arrived
@@ -40,7 +40,7 @@ def checks_keep_interval(
     if not len(ops):
         raise HypothesisInvalidError(f"no check of {load} was due in the {during}: there is nothing to judge")
     silent = _never_fired(recording, load, ops, start_ns, end_ns)
-    # one that never fired missed as many intervals as the others had
+    # a check that never fired missed as many intervals as the other checks had
     unsaid = np.full(silent * round(len(ops) / len({*ops.keys})), np.inf)
     drift_s = np.concatenate((measure.served_s(ops), unsaid))
     kept = float((drift_s <= within).mean())
@@ -64,7 +64,7 @@ def checks_keep_interval(
 
 
 def _never_fired(recording: Recording, load: str, ops: Operations, start_ns: int, end_ns: int) -> int:
-    """How many checks were registered all that time (`LOAD.registered`), and have no operation in it."""
+    """How many checks were registered during all that time (`LOAD.registered`) without having an operation."""
     if f"{load}.registered" not in recording.signals:
         return 0
     registered = recording.series(f"{load}.registered").known_between(start_ns, end_ns).value

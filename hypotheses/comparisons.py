@@ -24,9 +24,9 @@ from hashidrill.core.errors import UsageError
 from hashidrill.core.experiment.model import Experiment
 
 _MOST = 50
-"""As many rounds as an experiment may have."""
+"""The most rounds that an experiment may have."""
 _ROUNDS = 3
-"""Three rounds have an interval. How much two equal runs differ is not known of fewer, whatever their seconds say."""
+"""Three rounds have an interval. Fewer do not show how much two equal runs differ, whatever their seconds say."""
 _UNITS = {"s": Duration, "share": Percent, "bytes": Size}
 
 
@@ -44,17 +44,17 @@ def no_worse_than(
     by: Percent | None = None,
     or_below: str | None = None,
 ) -> Held:
-    """A figure of the candidate is no worse than that of the baseline, or by less than `by`.
+    """The candidate's figure is no worse than the baseline's, or worse by less than `by`.
 
     `figure` is a figure that both have: `LOAD.latency.p50` and `.p99` (while a mark lasts that an expectation on that
-    load names; else under fault, or in the whole method where there is none), `LOAD.steady.p50` (before it),
+    load names; else under fault, or in the whole method without faults), `LOAD.steady.p50` (before the method),
     `LOAD.errors`, `LOAD.recovery`, `LOAD.lost`, `ready` (from the start of the agents until all are alive and a leader
     is known), `cpu`, `memory`, `written`. Each has its own default for `by` (20 % for a p50). With `or_below`, like
-    `300ms`, a candidate below that value in every round is not worse, whatever the baseline; then busy seconds of the
-    machine count too.
+    `300ms`, a candidate below that value in every round is not worse, whatever the baseline is; for this limit, seconds
+    when the machine was busy count too.
 
-    INVALID if the interval of the ratio over the rounds does not tell (it says how many more rounds would). Fewer than
-    three rounds have no interval, and tell nothing but `or_below`.
+    INVALID if the interval of the ratio over the rounds does not decide; the text says how many more rounds would.
+    Fewer than three rounds have no interval, and can decide only `or_below`.
     """
     if or_below is not None and (under := _under(figure, candidate, or_below)):
         return under
@@ -63,7 +63,7 @@ def no_worse_than(
     decision = measured.decided(margin)
     require(
         decision is not Decision.WORSE,
-        f"{measured.said()}: worse by {_percent(measured.ratio)}, and {_percent(margin)} was to be borne",
+        f"{measured.said()}: worse by {_percent(measured.ratio)}, allowed: {_percent(margin)}",
         **measured.figures(),
     )
     if decision is Decision.CANNOT_TELL:
@@ -75,10 +75,10 @@ def no_worse_than(
 def better_than(
     candidate: Sequence[Recording], baseline: Sequence[Recording], *, figure: str, by: Percent | None = None
 ) -> Held:
-    """A figure of the candidate is better than that of the baseline, by `by` or more.
+    """The candidate's figure is better than the baseline's by `by` or more.
 
-    `figure`, `by` and what it takes to tell are those of `no_worse_than`: with `by: 50%`, the baseline's figure is at
-    least one and a half times the candidate's.
+    `figure`, `by` and the rounds that are needed are the same as for `no_worse_than`. With `by: 50%`, the baseline's
+    figure is at least one and a half times the candidate's.
     """
     measured = _measured(figure, candidate, baseline)
     margin = 1 + by if by is not None else measured.figure.margin
@@ -95,7 +95,7 @@ def better_than(
 
 
 class _Measured:
-    """One figure in all rounds, of both sides."""
+    """One figure of both sides, in all rounds."""
 
     def __init__(self, figure: Figure, candidate: list[float], baseline: list[float], pairs: list[Paired]) -> None:
         self.figure, self.candidate, self.baseline, self.pairs = figure, candidate, baseline, pairs
@@ -132,7 +132,7 @@ class _Measured:
         much, sure = difference(self.figure, *middles, self.ratio, bounds)
         differs = f"{much}{f' ({sure})' if sure else ''} " if much else ""
         return (
-            f"{self.figure.name} is {shown(middles[1])}, of the baseline {shown(middles[0])}:"
+            f"{self.figure.name} is {shown(middles[1])}, the baseline's is {shown(middles[0])}:"
             f" {differs}in {len(self.pairs)} round{'s' if len(self.pairs) > 1 else ''}"
         )
 
@@ -149,7 +149,7 @@ class _Measured:
 
 
 def _measured(name: str, candidate: Sequence[Recording], baseline: Sequence[Recording]) -> _Measured:
-    """Raises HypothesisInvalidError if it was not measured on both sides of each round."""
+    """Raises HypothesisInvalidError if the figure was not measured on both sides in each round."""
     found, _ = _known(name, candidate[0]), _known(name, baseline[0])
     numbers: tuple[list[float], list[float]] = ([], [])
     pairs = []
@@ -166,11 +166,11 @@ def _measured(name: str, candidate: Sequence[Recording], baseline: Sequence[Reco
 
 
 def _under(name: str, candidate: Sequence[Recording], limit: str) -> Held | None:
-    """The result if the candidate was under the limit in every round, also when it had to share the machine."""
+    """The result if the candidate was under the limit in every round, even while the machine was busy."""
     found = _known(name, candidate[0])
     numbers = [found.of(recording, though_busy=True).number for recording in candidate]
     most = _limit(found, limit)
-    if not all(number < most for number in numbers):  # NaN, which was not measured, is not under it either
+    if not all(number < most for number in numbers):  # NaN (not measured) is not under the limit
         return None
     middle = found.shown(lower_median(numbers))
     return Held(f"{name} is {middle}, under {limit} in every round", candidate=middle, rounds=len(numbers))
@@ -188,7 +188,7 @@ def _limit(found: Figure, text: str) -> float:
     try:
         return float(kind(text) if kind is not None else text)
     except ValueError as error:
-        raise HypothesisInvalidError(f"or_below is no limit of {found.name}: {error}") from None
+        raise HypothesisInvalidError(f"or_below is not a limit for {found.name}: {error}") from None
 
 
 def _more_rounds(interval: Interval, margin: float) -> int:

@@ -21,9 +21,9 @@ def contrast(
 ) -> Held:
     """A hypothesis holds for the good client and breaks for the bad one, so the client makes the difference.
 
-    `of` is any other hypothesis, `params` its common parameters. `good` and `bad` say what differs: the name of a
-    client (or load), or parameters such as `{client: hasty, fault: trigger}`. If the hypothesis holds for both, the
-    contrast is broken. If it is INVALID for one, so is the contrast.
+    `of` is any other hypothesis, `params` the parameters that both sides share. `good` and `bad` say what differs: the
+    name of a client (or load), or parameters such as `{client: hasty, fault: trigger}`. If the hypothesis holds for
+    both sides, the contrast is broken. If the hypothesis is INVALID for one side, the contrast is INVALID too.
     """
     judged = hypotheses.get(of)
     held = _held(judged, recording, contrast_side(judged.Params, good, params), f"the good side ({_named(good)})")
@@ -35,7 +35,7 @@ def contrast(
     if isinstance(broken, Held):
         raise Broken(
             f"{of} holds for the bad side too ({_named(bad)}): {broken.text}\n"
-            f"so this run shows no difference to the good side ({_named(good)}): {held.text}",
+            f"so this run shows no difference from the good side ({_named(good)}): {held.text}",
             **figures,
         )
     return Held(f"{_named(good)} holds: {held.text}\n{_named(bad)} breaks, as expected: {broken.text}", **figures)

@@ -18,9 +18,9 @@ def no_acknowledged_write_lost(recording: Recording, *, load: str, fault: str | 
     started. A missing key is a loss if any write of it was acknowledged. A value that no client wrote, or whose write
     was certainly refused, is a phantom.
 
-    An overwritten write cannot be checked. At least half (or 500) of the writes acknowledged while each fault was in
-    force must be checkable, and as many of those acknowledged in the 5 s before it; otherwise INVALID. With `fault`,
-    only that kind, step or mark counts; a mark counts only when `fault` names it.
+    An overwritten write cannot be checked. INVALID unless at least half (or 500) of the writes acknowledged while each
+    fault was in force can be checked, and as many of the writes acknowledged in the 5 s before that fault. With
+    `fault`, only that kind, step or mark counts; a mark counts only when `fault` names it.
 
     Judged even in an INVALID run.
     """
@@ -30,7 +30,7 @@ def no_acknowledged_write_lost(recording: Recording, *, load: str, fault: str | 
     if not acknowledged:
         raise HypothesisInvalidError(f"no write of {load} was acknowledged, so there was nothing to lose")
     if not finals:
-        raise HypothesisInvalidError(f"the final reads of {load} are missing: the run ended before it made them")
+        raise HypothesisInvalidError(f"the final reads of {load} are missing: the run ended before the load made them")
     found = check_registers(ops, finals)
     figures = {
         "acknowledged_writes": acknowledged,

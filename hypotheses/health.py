@@ -81,7 +81,7 @@ def green_but_sick(
 
 @dataclass(frozen=True)
 class _Seen:
-    """Every 100 ms of a fault: whether the load was sick, and whether each check was green."""
+    """For every 100 ms of a fault: whether the load was sick, and whether each check was green."""
 
     t_ns: Int64s
     sick: Bools
@@ -98,7 +98,7 @@ def _observe(recording: Recording, window: FaultWindow | MarkWindow, load: str, 
 
 
 def _checks(recording: Recording, at_ns: Int64s) -> dict[str, Bools]:
-    """Each health check at each moment. Raises HypothesisInvalidError if one was never sampled."""
+    """Whether each health check is green at each moment. Raises HypothesisInvalidError if one was never sampled."""
     healthy = _then(recording.series("consul.autopilot_healthy", unknown=_RED), at_ns)
     every = recording.series("consul.members_alive", unknown=_RED)
     expected = _members_before(recording, every)
@@ -130,13 +130,13 @@ def _members_before(recording: Recording, alive: Series) -> float:
     before = earlier.value[earlier.ok]
     if not len(before) or np.isnan(before).all():
         raise HypothesisInvalidError(
-            "consul.members_alive was not sampled before the method, so nothing says how many members there should be"
+            "consul.members_alive was not sampled before the method, so the expected number of members is unknown"
         )
     return float(np.nanmax(before))
 
 
 def _contact_green(recording: Recording, at_ns: Int64s) -> Bools:
-    """Green: at least one server reports, and none reports a contact older than the limit. Only leaders measure it."""
+    """Green if a server reports a contact, and none reports one older than the limit. Only leaders measure it."""
     every = _then(recording.series("raft.last_contact", unknown=_RED), at_ns, _FRESH_TELEMETRY_S)
     over = np.zeros(len(at_ns), np.bool_)
     reported = np.zeros(len(at_ns), np.bool_)

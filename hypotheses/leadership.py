@@ -1,7 +1,7 @@
 """Who leads, and does leadership stay or move as it should?
 
-All of these read the majority's view of the leader, and the Raft term in which the leader itself says that it leads. A
-new term is an election, even if the same server wins it. Both are sampled, so times are exact to one probe interval.
+All hypotheses here read the majority's view of the leader, and the Raft term in which the leader says that it leads. A
+new term is an election, even if the same server wins it. Both views are sampled: times are exact to one probe interval.
 """
 
 import numpy as np
@@ -13,22 +13,22 @@ from hashidrill.core.protocols.service import SILENT_S
 
 _ELECTION = "no write is acknowledged during an election"
 _BLIP_S = 1.0
-"""A shorter time without a known leader is one late answer of the probe, if the leader is in the same term after it."""
+"""A shorter time without a known leader counts as one late answer of the probe, if the leader and its term stay."""
 _LOOKS_NS = 2 * SECOND
 """A server is asked for its term once a second, and answers within a second."""
 _SLACK_S = 0.5
-"""A fault with `for: 20s` may be in force for 19.9s by its journal entries."""
+"""A fault with `for: 20s` may have been in force for 19.9s according to its journal entries."""
 
 
 @hypothesis(never=room(since="start"))
 def leader_elected(recording: Recording, *, within: Duration = Duration("10s"), fault: str | None = None) -> Held:
-    """After a fault removes the leader, a majority knows a leader again `within` that time.
+    """After a fault removes the leader, a majority knows a leader again in at most `within`.
 
-    The time starts at the loss: the last time that the leader itself said that it leads, or the start of the fault if
-    it said nothing since; noticing is part of it. Each loss while a fault is in force counts. The same server may win:
-    a new term is an election. Consul's own budget is 2 to 4 s at `raft_multiplier: 1`, and 10 to 20 s at the default of
-    5. INVALID if the fault does not remove the leader (see `leadership_leaves`), or if the leader's term was not heard
-    and nothing else shows an election, or when it was lost.
+    The time starts at the loss: when the leader last said that it leads, or when the fault began if the leader has said
+    nothing since. So it includes the time to notice the loss. Each loss while a fault is in force counts. The same
+    server may win again: a new term is an election. Consul's own budget is 2 to 4 s at `raft_multiplier: 1`, and 10 to
+    20 s at the default of 5. INVALID if the fault does not remove the leader (see `leadership_leaves`), or if the
+    leader's term is unknown and nothing else shows whether there was an election, or when the leader was lost.
     """
     took_s: dict[str, float] = {}
     for window in measure.faults(recording, fault):
@@ -65,7 +65,7 @@ def leader_elected(recording: Recording, *, within: Duration = Duration("10s"), 
 
 @hypothesis(never=room(until="fault"))
 def leadership_leaves(recording: Recording, *, fault: str, within: Duration) -> Held:
-    """Leadership moves away from the faulted leader `within` that time after the fault is applied.
+    """Leadership moves away from the faulted leader at most `within` after the fault is applied.
 
     Raft's heartbeats do not wait for the disk, so a leader with a slow disk keeps leading and every write waits for it
     (hashicorp/consul#22064, #3552; hashicorp/raft#503). This expectation catches that.
@@ -108,9 +108,9 @@ def leadership_leaves(recording: Recording, *, fault: str, within: Duration) -> 
 def leadership_stays(recording: Recording, *, fault: str | None = None, grace: Duration = Duration("1s")) -> Held:
     """The same leader stays known, in the same term, from the start of the method until the loads stop.
 
-    With `fault`, only while faults of that kind are in force. A gap shorter than `grace` without a known leader counts
-    as one late answer of the probe, if the leader is in the same term before and after it. A new term is an election,
-    whoever wins it. INVALID where the leader did not say its term.
+    With `fault`, this is judged only while faults of that kind are in force. A gap shorter than `grace` without a known
+    leader counts as one late answer of the probe, if the leader is in the same term before and after it. A new term is
+    an election, whichever server wins it. INVALID if the leader did not report its term.
     """
     if fault is None:
         spans = [(measure.method(recording)[0], measure.loads_end_ns(recording))]
@@ -150,7 +150,7 @@ def survives_leader_changes(
     Judged from the start of the method until the loads stop. A change means that a majority names another host as the
     leader, or the same one in a new term. No stall, around the changes or elsewhere, is longer than `within`: an
     election at `raft_multiplier: 1` takes 2 to 4 s, a leadership transfer well under 1 s. With `served_within`, slower
-    acknowledgements do not end a stall. INVALID if there were fewer changes: `changes: 0` holds for any method.
+    acknowledgements do not end a stall. INVALID if there were fewer changes; `changes: 0` requires none.
     """
     start_ns, end_ns = measure.method(recording)[0], measure.loads_end_ns(recording)
     seen = measure.reigns(recording, start_ns, end_ns)
@@ -215,9 +215,7 @@ def _elections(seen: list[Reign]) -> list[tuple[Reign, Reign]]:
 
 
 def _without_blips(seen: list[Reign]) -> list[Reign]:
-    """The reigns, without the short times between two reigns of the same leader in the same term, when no leader was
-    known.
-    """
+    """The reigns, without short gaps: times without a known leader between two reigns of one leader in one term."""
     kept = [seen[0]]
     for reign in seen[1:]:
         back = len(kept) > 1 and not kept[-1].host and _length_s(kept[-1]) < _BLIP_S
@@ -229,9 +227,9 @@ def _without_blips(seen: list[Reign]) -> list[Reign]:
 
 
 def _same_term(recording: Recording, leader: str, start_ns: int, end_ns: int) -> float:
-    """The term in which it led all the time. Raises HypothesisInvalidError if it did not report it before and after.
+    """The term in which the leader led all the time. Raises HypothesisInvalidError if it is unknown at either end.
 
-    Terms only grow: if the first and the last are the same, all were.
+    Terms only grow: if the first and the last are the same, all between them are.
     """
     said = measure.terms_led(recording, leader, start_ns, end_ns + int(SILENT_S * SECOND))
     late = [term for t_ns, term in said if t_ns >= end_ns][:1]
@@ -239,20 +237,20 @@ def _same_term(recording: Recording, leader: str, start_ns: int, end_ns: int) ->
     if not said or said[0][0] > start_ns or said[0][1] not in {*late, *lately}:
         raise HypothesisInvalidError(
             f"{leader} did not say in which term it leads before {when(start_ns)} and after"
-            f" {when(end_ns)}, so whether it was elected again cannot be told"
+            f" {when(end_ns)}, so it is unknown whether it was elected again"
         )
     return said[0][1]
 
 
 def _watched_until(recording: Recording, window: FaultWindow) -> int:
-    """The span ends when the next fault is applied, which may itself cause an election, or when the loads stop."""
+    """The end of the span: when the next fault is applied, which may cause an election, or when the loads stop."""
     own_ns = in_force(recording, window)[0]
     later = [in_force(recording, other)[0] for other in measure.faults(recording)]
     return min([start for start in later if start > own_ns], default=measure.loads_end_ns(recording))
 
 
 def _none_again(last: Reign) -> str:
-    return f"the others named {last.host} to the end, which led no more" if last.host else "none was ever seen"
+    return f"the others named {last.host} until the end, but it led no longer" if last.host else "none was seen again"
 
 
 def _length_s(reign: Reign) -> float:

@@ -20,13 +20,13 @@ _OPERATIONS_SHOWN = 12
 def linearizable(recording: Recording, *, load: str, configurations: int = DEFAULT_BUDGET) -> Held:
     """Each key's reads, writes and compare-and-sets fit one order that agrees with all answers.
 
-    Each operation must take effect at one moment between its start and its answer, as in Jepsen: Wing and Gong's search
-    with Lowe's memory, key by key. Without an answer it may have taken effect at any later time, or never. A
-    compare-and-set that Consul answered with `false` means that the key had another index. The final reads count too.
-
-    INVALID if no operation was answered while a fault was in force, and none in the 5 s before it, and for a key that
-    is undecided after `configurations` steps of the search (200,000 take some seconds). Judged even in an INVALID run.
-    Consul promises this for `?consistent` reads and for `?cas`; restoring a snapshot during the run breaks it.
+    Each operation must take effect at one moment between its start and its answer, as in Jepsen. Each key is searched
+    alone, by Wing and Gong's search with Lowe's memory. An operation without an answer may have taken effect at any
+    later time, or never. A compare-and-set that Consul answered with `false` means that the key had another index. The
+    final reads count too. Consul promises linearizability for `?consistent` reads and for `?cas`, but not across a
+    snapshot that is restored during the run. INVALID if no operation was answered while a fault was in force or in the
+    5 s before it, or if a key is undecided after `configurations` steps of the search (200,000 take some seconds).
+    Judged even in an INVALID run.
     """
     ops = recording.operations(load)
     steps = _steps(ops, load)
@@ -103,7 +103,7 @@ def _steps(ops: Operations, load: str) -> list[Step]:
 
 
 def _add_final_reads(histories: dict[str, list[Op]], recording: Recording, load: str, ops: Operations) -> None:
-    """The load makes them after every operation has ended or was given up."""
+    """Adds the final reads, which the load makes after every operation has ended or was given up."""
     if "quiesce" not in recording.phases:
         return
     start_ns, end_ns = recording.phases["quiesce"]

@@ -14,7 +14,7 @@ _SHOWN = 5
 _FEWEST = 10
 _SHED = (429, 503)
 _SERVED = 0.99
-"""If this share of renewals succeeded, renewals were served well, however the claims fared."""
+"""If this share of renewals succeeded, renewals were served well, whatever happened to the claims."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Belief:
     start_ns: int
     end_ns: int
     ran_out: bool
-    """It ended because no renewal was acknowledged in time, not because the lock or the session was given up."""
+    """Whether the span ended because no renewal was acknowledged in time: lock and session were not given up."""
 
 
 @hypothesis(needs_valid_run=False, timed=False, never=needs_fault)
@@ -48,8 +48,8 @@ def no_two_lock_holders(recording: Recording, *, load: str) -> Held:
 
     A contender may rely on its lock from the moment its claim is acknowledged until it sends a release, learns that its
     session is gone, or one TTL has passed since it *sent* its last acknowledged renewal: Consul does not expire a
-    session before that. So if two such spans overlap, the lock was really held twice. It is also broken if one
-    LockIndex, the fencing token of a lock, appears with two sessions.
+    session before that. So if two such spans overlap, the lock was really held twice. The hypothesis is also broken if
+    one LockIndex, the fencing token of a lock, appears with two sessions.
 
     INVALID if no lock was held while a fault was in force. Judged even in an INVALID run.
     """
@@ -59,7 +59,7 @@ def no_two_lock_holders(recording: Recording, *, load: str) -> Held:
         if act.action.op in {"claim", "refused"} and act.outcome == "ok":
             asked[act.key].add(act.action.session)
     if not any(len(sessions) > 1 for sessions in asked.values()):
-        raise HypothesisInvalidError(f"no two sessions claimed the same lock of {load}, so none could be held twice")
+        raise HypothesisInvalidError(f"no two sessions claimed the same lock of {load}, so no lock could be held twice")
     held = beliefs(acts)
     if not held:
         raise HypothesisInvalidError(f"no claim of {load} was acknowledged, so no holder had a lock")
@@ -87,7 +87,7 @@ def no_two_lock_holders(recording: Recording, *, load: str) -> Held:
     require(not twice and not reused, _why(load, twice, reused), **figures)
     if not in_force:
         raise HypothesisInvalidError(
-            f"no lock of {load} was held while a fault was in force, so the fault could break none"
+            f"no lock of {load} was held while a fault was in force, so the fault could not break a lock"
         )
     return Held(
         f"no lock of {load} was held twice: {figures['holders']} sessions held {figures['locks']} locks,"
@@ -162,7 +162,7 @@ def _of_session(acts: Sequence[Act], ttl_ns: int, last_ns: int) -> Iterator[Beli
     claimed: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for act in acts:
         if act.action.op == "claim" and act.outcome == "ok":
-            # a release sent while the claim was in flight may reach Consul after it
+            # a release sent while the claim was in flight may reach Consul after the claim
             stops = [other.start_ns for other in acts if _gives_up(other, act.key) and other.start_ns >= act.start_ns]
             claimed[act.key].append((act.end_ns, min([gone_ns, last_ns, *stops])))
     for key, times in claimed.items():

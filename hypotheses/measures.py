@@ -1,8 +1,8 @@
 """Did a countermeasure help? For step-by-step replays of incidents.
 
-A load can stay sick although the measure helped. So the p50 after a step is compared with the limit, and with the
-p50 before it as a ratio. The ratio has a range, from the fastest to the slowest fifth of the operations judged on
-each side: a claim that the range does not support is INVALID.
+A load can stay sick although the measure helped. So the p50 after a step is compared with the limit and, as a ratio,
+with the p50 before the step. The ratio has a range, from the fastest to the slowest fifth of the operations judged
+on each side: a claim that the range does not support is INVALID.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from hashidrill.core.recording.reader import MarkWindow
 
 ROBLOX_NORMAL = Duration("300ms")
 _PARTS, _FEWEST_PARTS = 5, 3
-"""The p50 of a load is outside of what five parts of its time have in 1 of 16 cases, if the parts are independent."""
+"""If five parts of a time are independent, the true p50 is outside the range of their p50s in 1 of 16 cases."""
 
 
 @hypothesis
@@ -43,10 +43,10 @@ def helps(
 ) -> Held:
     """A sick load recovers while this measure is in force.
 
-    Sick: in the last `over` before the measure began, the p50 of the load was `p50_below` or more; otherwise INVALID.
-    Recovered: in the last `over` of the measure it is below that. The measure is a step of the method, by name or kind.
-    `after` judges it that long after it took effect instead of at its end, if other things happen meanwhile. With
-    `since`, the load must have been sick before that earlier step, if several steps together are the measure.
+    `fault` names the measure: a step of the method, by name or kind. INVALID if the load was not sick, which means a
+    p50 of `p50_below` or more in the last `over` before the measure began. In the last `over` of the measure, its p50
+    must be below `p50_below`. With `after`, it is judged that long after the measure took effect, not at the measure's
+    end. If several steps together are the measure, `since` names the first one: the load must be sick before that step.
     """
     seen = _sick(_around(recording, load, fault, over, judged_after_s=after, since=since), p50_below)
     if seen.after.p50_s >= p50_below:
@@ -70,8 +70,8 @@ def stays_sick(
 ) -> Held:
     """A sick load stays sick while this measure is in force: whether or not it helped, it was not enough.
 
-    Judged like `helps`, but here the p50 at the end is still `p50_below` or more. The text says what else was shown:
-    faster, slower, or no difference.
+    Judged like `helps`, but here the p50 at the end is still `p50_below` or more. The text also says whether the load
+    became faster or slower, or showed no difference.
     """
     seen = _sick(_around(recording, load, fault, over, judged_after_s=after, since=since), p50_below)
     require(
@@ -97,8 +97,8 @@ def does_not_help(
     """A sick load stays as sick while this measure is in force: it was tried and made no difference.
 
     Judged like `helps`, but here the p50 at the end is still `p50_below` or more, and not faster than before by `by` or
-    more (with 50 %: one and a half times). Help that was not enough breaks it: `stays_sick` allows that. INVALID if the
-    range of the ratio does not tell.
+    more (with 50 %: one and a half times). A measure that helps, but not enough, breaks this hypothesis; `stays_sick`
+    allows it. INVALID if the range of the ratio does not decide.
     """
     seen = _sick(_around(recording, load, fault, over, judged_after_s=after, since=since), p50_below)
     wanted = f"expected it to stay over {p50_below}, and not faster by {by}"
@@ -107,8 +107,8 @@ def does_not_help(
     require(seen.change.high > 1 / (1 + by), f"{fault} helped {load}, but not enough: {told}; {wanted}", **seen.figures)
     if seen.change.low <= 1 / (1 + by):
         raise HypothesisInvalidError(
-            f"cannot tell whether {fault} helped: {told}; what stays sick anyway is `stays_sick`, and a longer `over`"
-            " makes the range narrower"
+            f"cannot tell whether {fault} helped: {told}; use `stays_sick` if the load only has to stay sick, or a"
+            " longer `over` for a narrower range"
         )
     return Held(f"{fault} did not help {load}: {seen.told()}", **seen.figures)
 
@@ -142,7 +142,7 @@ def makes_sick(
 
 @dataclass(frozen=True)
 class _Level:
-    """The p50 of a load over some time, and the lowest and highest of the parts of it."""
+    """The p50 of a load over some time, and the lowest and the highest p50 among the parts of that time."""
 
     p50_s: float
     low_s: float
@@ -227,7 +227,7 @@ def _around(
     judged_after_s: float | None = None,
     since: str | None = None,
 ) -> _Around:
-    """Raises HypothesisInvalidError if no operation was due before the step or at its end, or it was too short."""
+    """Raises HypothesisInvalidError if nothing was due before the step or at its end, or if the step was too short."""
     windows = measure.windows(recording, fault)
     intended_ns = min(_began_ns(window) for window in measure.windows(recording, since or fault))
     start_ns = max(in_full_force(recording, window)[0] for window in windows)

@@ -1,4 +1,4 @@
-"""Does Nomad start what it was given, bring back what it lost, register it, and keep work from a node that fails it?"""
+"""Does Nomad start jobs, replace lost replicas, register services, and keep work away from a node that fails it?"""
 
 from dataclasses import asdict
 
@@ -22,7 +22,7 @@ from hashidrill.products.nomad.loads.replicas import Start
 
 _PLACED = "nomad.allocs_placed"
 _JUST_NOW_S = 2.0
-"""A problem this shortly before the loads stopped proves nothing: a change takes a look or two to be seen."""
+"""A problem this soon before the loads stopped proves nothing: it takes one or two looks to see a change."""
 _WRONG = ("missing", "critical", "stale", "duplicate")
 _BLIND_AT_MOST_S = 5.0
 """A look asks two products, each for 2 s at most, twice a second."""
@@ -32,9 +32,8 @@ _BLIND_AT_MOST_S = 5.0
 def cold_start_within(recording: Recording, *, load: str, limit: Duration) -> Held:
     """All replicas of a job run within `limit` of its registration, starting from none.
 
-    The load is one of `nomad.replicas`. Time counts from the client's request to the moment at which Nomad's servers
-    know the last replica to run. If the recording has them, Nomad's own timestamps show the parts of the last
-    replica's time.
+    The load has the kind `nomad.replicas`. The time runs from the client's request until Nomad's servers know that the
+    last replica runs. If the recording has Nomad's own timestamps, they show the parts of the last replica's time.
     """
     ops = recording.operations(load, unknown="a replica runs once a look has seen it")
     first = measure.pick(ops, _at_the_start(ops))
@@ -54,23 +53,23 @@ def cold_start_within(recording: Recording, *, load: str, limit: Duration) -> He
 def replicas_return(
     recording: Recording, *, load: str, within: Duration, fault: str | None = None, lost_at_least: int = 0
 ) -> Held:
-    """Each replica that goes away from the start of a fault on is replaced `within` that time.
+    """Each replica that goes away after a fault began is replaced in at most `within`.
 
-    The load is one of `nomad.replicas`. A replica is away once Nomad's servers no longer report it as running; the time
-    before that, until a silent node counts as lost, is not included. INVALID if fewer than `lost_at_least` replicas
-    went away; if looks at Nomad failed long enough for a replica to be away for longer unseen; and if one had time left
-    when the loads stopped.
+    The load has the kind `nomad.replicas`. A replica is away once Nomad's servers no longer report it as running; the
+    time until a silent node counts as lost is not included. INVALID if fewer than `lost_at_least` replicas went away,
+    if looks at Nomad failed long enough that a replica may have been away for longer unseen, or if a replica that was
+    away still had time left when the loads stopped.
     """
     ops = recording.operations(load, unknown="what was away stays away")
     if not measure.pick(ops, _at_the_start(ops)).ok.all():
-        raise HypothesisInvalidError(f"not all replicas of {load} ever ran: there was nothing whole to break")
+        raise HypothesisInvalidError(f"not all replicas of {load} ever ran: the job was never complete")
     start_ns = min(measure.in_force(recording, window)[0] for window in measure.faults(recording, fault))
     span = start_ns, measure.loads_end_ns(recording)
     away = ops.between(*span)
     if len(away) < lost_at_least:
         raise HypothesisInvalidError(
-            f"{len(away)} replicas of {load} went away, at least {lost_at_least} were to: what the fault was put on"
-            " ran too few of them"
+            f"{len(away)} replicas of {load} went away, expected at least {lost_at_least}: too few of them ran where"
+            " the fault was"
         )
     if not len(away):
         measure.nothing_longer_unseen(recording, load, span, longest_s=0.0, within=within)
@@ -95,10 +94,10 @@ def services_agree(
 ) -> Held:
     """From the start of a fault on, Consul's registrations are never wrong for longer than `within`.
 
-    The load is one of `nomad.services`. A registration is wrong while Consul lacks an instance that Nomad runs, calls
+    The load has the kind `nomad.services`. A registration is wrong if Consul lacks an instance that Nomad runs, calls
     it sick, has an entry without a running allocation, or has two entries of one allocation. INVALID if the two
-    products could not be compared at the end, or long enough for a registration to be wrong for longer unseen; if one
-    had time left when the loads stopped; and if fewer than `wrong_at_least` went wrong.
+    products could not be compared at the end, or long enough that a registration may have been wrong for longer unseen.
+    Also INVALID if a wrong one still had time when the loads stopped, or if fewer than `wrong_at_least` went wrong.
     """
     ops = recording.operations(load, unknown="what was wrong stays wrong")
     if not measure.pick(ops, _at_the_start(ops)).ok.all():
@@ -109,7 +108,7 @@ def services_agree(
     wrong = measure.settled(recording, ops.between(start_ns, end_ns), grace_s=_JUST_NOW_S)
     if len(wrong) < wrong_at_least:
         raise HypothesisInvalidError(
-            f"{len(wrong)} registrations of {load} went wrong, at least {wrong_at_least} were to: the fault did too"
+            f"{len(wrong)} registrations of {load} went wrong, expected at least {wrong_at_least}: the fault did too"
             " little"
         )
     kinds = {kind: sum(value == kind for value in wrong.values) for kind in _WRONG}
@@ -148,10 +147,10 @@ def black_hole_is_avoided(
     """The node that fails everything gets less than `share_below` of the allocations placed while the fault is in
     force.
 
-    A node that fails its tasks at once is always empty, so a scheduler prefers it, as at Roblox in October 2021.
-    Counted by the placements that Nomad's servers know on each node. INVALID if fewer than `placed_at_least`
-    allocations were placed in all. With `mitigation`, a later step by name or kind, only placements while both are in
-    force count; if the node got at most `share_below` before it, the mitigation had nothing to help: INVALID.
+    A node that fails its tasks at once is always empty, so a scheduler prefers it, as at Roblox in October 2021. The
+    placements are those that Nomad's servers know. INVALID if fewer than `placed_at_least` allocations were placed in
+    all. `mitigation` names a later step, by name or kind: then only placements while both steps are in force count. If
+    the node got less than `share_below` before the mitigation, there was nothing to mitigate: INVALID.
     """
     worst, host, placed = -1.0, "", dict[str, float]()
     before = ""
@@ -164,7 +163,7 @@ def black_hole_is_avoided(
             if earlier < share_below:
                 raise HypothesisInvalidError(
                     f"{window.host} got {share(earlier)} of all allocations before {mitigation}, so there was nothing"
-                    " to help"
+                    " to mitigate"
                 )
             before, figures = f"; before {mitigation} it got {share(earlier)}", {"share_before": earlier}
             start_ns, end_ns = began_ns, ended_ns
@@ -184,17 +183,17 @@ def black_hole_is_avoided(
 
 
 def _share(placed: dict[str, float], host: str, fault: str, at_least: int) -> float:
-    """The share that host got. Raises HypothesisInvalidError if too little was placed."""
+    """The share that the host got. Raises HypothesisInvalidError if too few allocations were placed."""
     total = sum(placed.values())
     if total < at_least:
         raise HypothesisInvalidError(
-            f"{total:g} allocations were placed while {fault} was in force, at least {at_least} were to"
+            f"{total:g} allocations were placed while {fault} was in force, expected at least {at_least}"
         )
     return placed.get(host, 0.0) / total
 
 
 def _mitigated(recording: Recording, mitigation: str, start_ns: int, end_ns: int) -> tuple[int, int]:
-    """The part of that time in which the mitigation was in force. Raises HypothesisInvalidError for none."""
+    """The part of that time in which the mitigation was in force. Raises HypothesisInvalidError if there is none."""
     spans = [measure.in_full_force(recording, window) for window in measure.windows(recording, mitigation)]
     began_ns, ended_ns = max(start_ns, min(span[0] for span in spans)), min(end_ns, max(span[1] for span in spans))
     if began_ns >= ended_ns:
@@ -212,9 +211,9 @@ _PARTS = {
 
 
 def _parts_of_the_last(first: Operations) -> tuple[str, dict[str, float]]:
-    """The parts of the time of the last replica: as text, and as figures with the slowest of each part.
+    """The parts of the last replica's time, as text and as figures.
 
-    Empty without details, which earlier versions did not write.
+    Empty for a recording without details: earlier versions did not write them.
     """
     starts = [Start.of(detail) if detail else None for detail in first.details] if first.details else []
     noted = {n: start for n, start in enumerate(starts) if start is not None and first.ok[n]}
@@ -228,26 +227,26 @@ def _parts_of_the_last(first: Operations) -> tuple[str, dict[str, float]]:
 
 
 def _at_the_start(ops: Operations) -> Bools:
-    """The replicas whose start began with the registration of the job. Raises HypothesisInvalidError for none."""
+    """The replicas that the job's registration should start. Raises HypothesisInvalidError if there are none."""
     if not len(ops):
-        raise HypothesisInvalidError("the load recorded nothing: no replica was asked for")
+        raise HypothesisInvalidError("the load recorded nothing: no replica was requested")
     return np.asarray(ops.intended_ns == ops.intended_ns.min(), np.bool_)
 
 
 def _compared_at_the_end(recording: Recording, signal: str, end_ns: int) -> None:
-    """Raises HypothesisInvalidError if the load saw nothing of one of the two products when it was stopped."""
+    """Raises HypothesisInvalidError if the load could not see one of the two products when it was stopped."""
     series = recording.series(signal, unknown="what was wrong stays wrong")
     seen = series.t_ns[~np.isnan(series.value) & (series.t_ns <= end_ns)]
     blind_s = (end_ns - int(seen[-1])) / 1e9 if len(seen) else float("inf")
     if blind_s > _BLIND_AT_MOST_S:
         since = f"for the last {seconds(blind_s)}" if len(seen) else "at any time"
         raise HypothesisInvalidError(
-            f"Nomad and Consul could not be compared {since} of the loads: what was wrong then is not known"
+            f"Nomad and Consul could not be compared {since} of the loads: what was wrong in that time is unknown"
         )
 
 
 def _placed(recording: Recording, start_ns: int, end_ns: int) -> dict[str, float]:
-    """The number of placements on each node in that time. Raises HypothesisInvalidError without samples."""
+    """The number of placements on each node in that time. Raises HypothesisInvalidError if nothing was sampled."""
     grown = {}
     for host in sorted(set(recording.series(_PLACED).between(start_ns, end_ns).host)):
         series = recording.series(_PLACED, host).known_between(start_ns, end_ns)

@@ -1,4 +1,4 @@
-"""Where does Nomad place work, does it survive the loss of a node, and are failed downloads retried?"""
+"""Where does Nomad place work, does the work survive the loss of a node, and are failed downloads retried?"""
 
 from typing import Annotated
 
@@ -18,23 +18,23 @@ _REJECTED, _INELIGIBLE, _LEADER = "nomad.plan_rejections", "nomad.nodes_ineligib
 def replicas_on_distinct_hosts(recording: Recording, *, load: str, most: Annotated[int, Field(ge=1)] = 1) -> Held:
     """From the start of the method on, no host runs more than `most` replicas of a job.
 
-    The load is one of `nomad.replicas`. In tfs-2013 all three primaries of a database ended up on one machine. Judged
-    by the nodes that Nomad's servers name, four times a second; INVALID if two replicas or more never ran at the same
-    time.
+    The load has the kind `nomad.replicas`. In tfs-2013 all three primaries of a database ended up on one machine. The
+    nodes are those that Nomad's servers name, four times a second. INVALID if two or more replicas never ran at the
+    same time.
     """
     start_ns, _ = measure.method(recording)
     series = recording.series(f"{load}.running").known_between(start_ns, measure.loads_end_ns(recording))
     looks = [(int(series.t_ns[n]), _nodes(series.text[n])) for n in np.flatnonzero(series.value > 1)]
     if not looks:
-        raise HypothesisInvalidError(f"two replicas of {load} or more never ran at the same time: they could not meet")
+        raise HypothesisInvalidError(f"two or more replicas of {load} never ran together: they could not share a host")
     at_ns, worst = max(looks, key=lambda look: max(look[1].values()))
     host, together = max(worst.items(), key=lambda one: one[1])
     figures = {"together": together, "replicas": sum(worst.values()), "hosts": len(worst), "looks": len(looks)}
     require(
         together <= most,
         f"{host} ran {together} of {sum(worst.values())} replicas of {load}, expected {most} at most on a host"
-        f" ({when(max(at_ns, start_ns))})\nhint: a job without a distinct_hosts constraint, or a spread, is"
-        " packed onto as few nodes as hold it",
+        f" ({when(max(at_ns, start_ns))})\nhint: a job without a distinct_hosts constraint or a spread is"
+        " packed onto as few nodes as possible",
         **figures,
     )
     return Held(f"no host ran more than {together} replicas of {load} ({len(looks)} looks)", **figures)
@@ -44,9 +44,9 @@ def replicas_on_distinct_hosts(recording: Recording, *, load: str, most: Annotat
 def replicas_stay(recording: Recording, *, load: str, at_least: Annotated[int, Field(ge=1)]) -> Held:
     """From the start of the method on, at least `at_least` replicas of a job run at every moment.
 
-    The load is one of `nomad.replicas`. Judged by the report of Nomad's servers, four times a second: a silent node
-    counts as running its replicas until they call it down. INVALID if fewer ran before the method, and if looks failed
-    for 5 s in a row, or mostly.
+    The load has the kind `nomad.replicas`. Judged by the reports of Nomad's servers, four times a second: replicas on a
+    silent node count as running until the servers report the node as down. INVALID if fewer ran before the method, if
+    looks failed for 5 s in a row, or if most looks failed.
     """
     start_ns, _ = measure.method(recording)
     series = recording.series(f"{load}.running").known_between(start_ns, measure.loads_end_ns(recording))
@@ -72,8 +72,8 @@ def plans_are_not_rejected(recording: Recording, *, fault: str | None = None) ->
     """While a fault is in force, Nomad's leader refuses none of its schedulers' plans, and no node becomes ineligible.
 
     Judged by `nomad.plan_rejections` of each server (the counter `nomad.nomad.plan.node_rejected`) and
-    `nomad.nodes_ineligible`: Nomad's plan rejection tracker acts only on refused plans. INVALID if one of them, or the
-    counter of the server that led, was not sampled then.
+    `nomad.nodes_ineligible`: Nomad's plan rejection tracker acts only on refused plans. INVALID if one of these two
+    signals, or the leader's counter, was not sampled while the fault was in force.
     """
     rejected, looks, ineligible = 0.0, 0, set[str]()
     for window in measure.windows(recording, fault):
@@ -107,9 +107,9 @@ def plans_are_not_rejected(recording: Recording, *, fault: str | None = None) ->
 def downloads_are_retried(recording: Recording, *, load: str, fault: str | None = None) -> Held:
     """Every build whose download failed while a fault was in force was tried again.
 
-    The load is one of `nomad.artifacts`. In tfs-2013 hundreds of builds a day failed once the network was a little
-    worse: the build service had no retry logic. Counted by the events and restarts that Nomad keeps of each task.
-    INVALID if no download failed.
+    The load has the kind `nomad.artifacts`. In tfs-2013 hundreds of builds a day failed once the network was a little
+    worse: the build service had no retry logic. Failures and retries are counted by the events and restarts that Nomad
+    records for each task. INVALID if no download failed.
     """
     ops = measure.during(recording, recording.operations(load), fault)
     builds = [(Build.of(detail), bool(ok)) for detail, ok in zip(ops.details, ops.ok, strict=True) if detail]
@@ -130,7 +130,7 @@ def downloads_are_retried(recording: Recording, *, load: str, fault: str | None 
     require(
         len(retried) == len(hit),
         f"{len(hit)} of {len(ops)} builds of {load} had a failed download, {len(hit) - len(retried)} of these were"
-        " never tried again: their task has no restart policy that would",
+        " never tried again: their task has no restart policy that retries them",
         **figures,
     )
     return Held(
@@ -145,7 +145,7 @@ def _of_leaders(recording: Recording, start_ns: int, end_ns: int) -> int:
     looks = 0
     for reign in measure.reigns(recording, start_ns, end_ns, _LEADER):
         began_ns = max(reign.start_ns, start_ns)
-        if reign.host and reign.end_ns - began_ns > SILENT_S * measure.SECOND:  # a shorter one has no look of its own
+        if reign.host and reign.end_ns - began_ns > SILENT_S * measure.SECOND:  # a shorter reign may have no look
             counted = recording.series(_REJECTED, reign.host).between(began_ns, reign.end_ns)
             looks += int((~np.isnan(counted.value)).sum())
     return looks

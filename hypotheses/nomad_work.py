@@ -1,4 +1,4 @@
-"""Is all work accounted for that Nomad acknowledged, and do nodes come back that went away?"""
+"""Is all work that Nomad acknowledged accounted for, and do nodes that went away come back?"""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -14,9 +14,9 @@ from hashidrill.core.judging.measure import seconds, when
 _NAMED = 5
 _ACCOUNTED = ("complete", "runs", "waits", "failed")
 _UNACCOUNTED = {
-    "forgotten": "no job of it is known",
+    "forgotten": "Nomad knows no job for it",
     "dropped": "its job ended, and nothing was ever placed",
-    "lost": "its last allocation was lost, and none came in its place",
+    "lost": "its last allocation was lost, and was not replaced",
 }
 _WITNESSED = frozenset({"began", "ended", "silent"})
 _SAVE, _RESTORE = "nomad.snapshot.save", "nomad.snapshot.restore"
@@ -27,13 +27,13 @@ _READY, _DOWN, _INELIGIBLE = "nomad.nodes_ready", "nomad.nodes_down", "nomad.nod
 def no_alloc_lost(recording: Recording, *, load: str, once: bool = False) -> Held:
     """Each dispatch that Nomad acknowledged is accounted for at the end: it ran to its end, runs, waits, or failed.
 
-    The load is one of `nomad.dispatch`, which looks at every job and allocation once it has stopped (`LOAD.work`). A
+    The load has the kind `nomad.dispatch`: once it has stopped, it looks at every job and allocation (`LOAD.work`). A
     dispatch is unaccounted for if Nomad does not know it, dropped it without an allocation, or lost it with its node
     and never placed it again. With `once`, no task may have started twice.
 
-    With `witness: true` in the load, each task has reported its own begin and end: work that Nomad forgot after its end
-    is accounted for, and a start that no server knows counts as one. INVALID if the load could not look, did not see
-    each acknowledged dispatch, or (`once`) did not hear from work that has run. Judged even in an INVALID run.
+    With `witness: true` in the load, each task reports its own begin and end. Then work that Nomad forgot after it had
+    ended is accounted for, and a start that no server knows is counted. INVALID if the load could not look, did not
+    see each acknowledged dispatch, or (`once`) has no report of work that ran. Judged even in an INVALID run.
     """
     ops = recording.operations(load)
     acknowledged = [key for key, ok in zip(ops.keys, ops.ok.tolist(), strict=True) if ok]
@@ -74,7 +74,7 @@ def no_alloc_lost(recording: Recording, *, load: str, once: bool = False) -> Hel
         **figures,
     )
     if unseen or (once and silent):
-        what = "what became of" if unseen else "how often the work ran of"
+        what = "what became of" if unseen else "the number of starts of"
         raise HypothesisInvalidError(
             f"{what} {len(unseen or silent)} of {len(acknowledged)} acknowledged dispatches of {load} was not seen:"
             f" {_shown(unseen or silent)}"
@@ -99,13 +99,13 @@ def _heard(recording: Recording, load: str) -> dict[str, tuple[str, int]]:
 
 
 def _said(recording: Recording, signal: str, states: Collection[str]) -> dict[str, tuple[str, int]]:
-    """{key: (state, how often it started)}. Raises HypothesisInvalidError without an account."""
+    """{key: (state, how often it started)}. Raises HypothesisInvalidError for a sample that says neither."""
     series = recording.series(signal)
     found = {}
     for value, text, ok in zip(series.value.tolist(), series.text, series.ok.tolist(), strict=True):
         key, _, state = text.rpartition(" ")
         if not ok or state not in states:
-            raise HypothesisInvalidError(f"{signal} says {text!r}, which is no account of a dispatch")
+            raise HypothesisInvalidError(f"{signal} says {text!r}, which is not an account of a dispatch")
         found[key] = (state, int(value))
     return found
 
@@ -116,10 +116,10 @@ def no_work_lost_but_rolled_back(
 ) -> Held:
     """The restore of a snapshot undoes the work that Nomad acknowledged since its save, and nothing else.
 
-    The load is one of `nomad.dispatch` or `nomad.job.churn`. Work acknowledged before the save must be known at the
-    end, and so must work sent after the restore. Work in between is *rolled back*: it must be gone; more than `at_most`
-    break this. Work in flight at the save or at the restore may be on either side. INVALID without exactly one proven
-    restore, and if nothing was acknowledged outside of the time that was rolled back.
+    The load has the kind `nomad.dispatch` or `nomad.job.churn`. Work acknowledged before the save must be known at the
+    end, and so must work sent after the restore. Work in between is *rolled back*: it must be gone, and more than
+    `at_most` of it breaks the hypothesis. Work in flight at the save or at the restore may be on either side. INVALID
+    unless one save and one restore were proven, or if nothing was acknowledged outside the time that was rolled back.
     """
     ops, finals = recording.operations(load), recording.final_reads(load)
     restores = measure.faults(recording, _RESTORE)
@@ -153,10 +153,10 @@ def no_work_lost_but_rolled_back(
     }
     counts = f"{len(kept)} kept, {len(rolled_back)} rolled back, {len(acknowledged) - judged} under way at the time"
     what = f"of {len(acknowledged)} acknowledged by {load}: {counts}"
-    require(not lost, f"{what}; {len(lost)} lost that were not to be rolled back: {_shown(lost)}", **figures)
-    require(not reappeared, f"{what}; {len(reappeared)} there that were: {_shown(reappeared)}", **figures)
+    require(not lost, f"{what}; {len(lost)} that should have been kept are lost: {_shown(lost)}", **figures)
+    require(not reappeared, f"{what}; {len(reappeared)} not rolled back: {_shown(reappeared)}", **figures)
     if not kept:
-        raise HypothesisInvalidError(f"{load} had nothing acknowledged but what was rolled back: nothing could be lost")
+        raise HypothesisInvalidError(f"all acknowledged work of {load} was rolled back: nothing could be lost")
     require(
         at_most is None or len(rolled_back) <= at_most, f"{what}, expected at most {at_most} rolled back", **figures
     )
@@ -164,7 +164,7 @@ def no_work_lost_but_rolled_back(
 
 
 def _gone_with_its_job(key: str, finals: Mapping[str, str | None]) -> bool:
-    """Whether it is the stop of a job that Nomad does not know: `nomad.job.churn` reads that as stopped either way."""
+    """Whether the key is the stop of a job that Nomad does not know: `nomad.job.churn` reads such a job as stopped."""
     job, _, step = key.rpartition("/")
     return step == "stop" and finals.get(f"{job}/register") is None and finals.get(f"{job}/change") is None
 
@@ -178,10 +178,10 @@ def nodes_reappear(
     away_at_least: int = 1,
     duplicates_at_most: int = 0,
 ) -> Held:
-    """Each node of Nomad that goes away from the start of a fault on is ready and eligible again in time.
+    """Each Nomad node that goes away after a fault began is ready and eligible again in time.
 
-    A node is away if Nomad's servers do not show it as ready and eligible. It must be back `within` that time after
-    the end of the last fault, and stay: by the names in `nomad.nodes_ready` and `nomad.nodes_ineligible`. At the end
+    A node is away if Nomad's servers do not show it as ready and eligible (by name, in `nomad.nodes_ready` and
+    `nomad.nodes_ineligible`). It must be back at most `within` after the end of the last fault, and stay. At the end,
     at most `duplicates_at_most` names may be registered twice, as happens to nodes that lost their identity. INVALID
     if fewer than `away_at_least` nodes went away.
     """
@@ -205,7 +205,7 @@ def nodes_reappear(
     figures: dict[str, float] = {"nodes": len(before), "away": len(back_s), "duplicates": len(doubles)}
     if len(back_s) < away_at_least:
         raise HypothesisInvalidError(
-            f"{len(back_s)} of {len(before)} nodes went away, at least {away_at_least} were to: nothing could come back"
+            f"{len(back_s)} of {len(before)} nodes went away, expected {away_at_least} or more: none could come back"
         )
     longest = max(back_s.values(), default=0.0)
     figures["longest_s"] = longest
@@ -242,7 +242,7 @@ def _fine(ready: Series, ineligible: Series) -> list[tuple[int, frozenset[str]]]
 
 
 def _doubles(ready: Series, down: Series) -> list[str]:
-    """Names that are registered more than once by the last samples."""
+    """Names that are registered more than once, according to the last samples."""
     last = [name for series in (ready, down) if len(series) and series.ok[-1] for name in _names(series.text[-1])]
     return sorted(name for name, times in Counter(last).items() if times > 1)
 

@@ -37,8 +37,8 @@ def load_is_shed(
     """Overload is rejected fast, with 429 or 503, instead of timing out.
 
     Of the operations that were not acknowledged (from the start of the method on, or while `fault` was in force), at
-    least the share `refused` must be answered 429 or 503, and 99 % of these answers must come `within`. Consul (1.16
-    and later) answers so over a rate limit: 503 if only the leader could have served the request.
+    least the share `refused` must be answered 429 or 503, and 99 % of these answers must come `within`. Above a rate
+    limit, Consul 1.16 and later answers 429, or 503 if only the leader could have served the request.
     """
     ops = recording.operations(load)
     picked = measure.during(recording, ops, fault) if fault else ops.between(measure.method(recording)[0], _FOREVER)
@@ -92,7 +92,7 @@ def _first_of(ops: Operations, mask: Bools) -> str:
 
 @hypothesis
 def shed_is_counted(recording: Recording, *, load: str) -> Held:
-    """What a pipeline of logs sheds is counted: search lacks as many of the acknowledged batches as were counted.
+    """A log pipeline counts what it sheds: as many acknowledged batches are missing from search as were counted.
 
     Judges a `sample.logs` load, once its queues are empty. Every acknowledged batch is in search (`LOAD.indexed`) or
     was shed on purpose (`LOAD.shed`); a batch whose outcome is unknown may be either, or neither. INVALID if nothing
@@ -134,9 +134,9 @@ def recovers_without_restart(
     """Goodput recovers by itself once the load is back to normal: the overload does not sustain itself.
 
     Goodput is the number of operations per second that are acknowledged within `served_within` of their due time. The
-    time starts when every load's profile is over and every fault is gone (noop and marks do not count). `within` that
-    time, goodput over each `window` is at least `goodput` of that in the steady state, and stays there until the loads
-    stop. If an agent was restarted meanwhile, the datacenter did not recover by itself.
+    time starts when every load's profile is over and every fault is gone (noop and marks do not count). After `within`,
+    goodput over each `window` is at least the share `goodput` of the steady state's, and stays there until the
+    loads stop. If an agent was restarted meanwhile, the datacenter did not recover by itself.
     """
     start_ns, end_ns = _back_to_normal_ns(recording), measure.loads_end_ns(recording)
     left_s = (end_ns - start_ns) / SECOND
@@ -194,7 +194,7 @@ def starved_while_idle(
     p50_above: Duration = Duration("1s"),
     cpu_below: float = 0.5,
 ) -> Held:
-    """Requests queue although the CPU of their server is idle: a pool of workers is too small, not the machine.
+    """Requests queue although the CPU of their server is idle: its pool of workers is too small, not the machine.
 
     In tfs-2013 a service starved its thread pool: pauses of up to 20 s while the pool grew slowly. While `fault` (or
     the mark of that name) lasts, the p50 of `load` must be over `p50_above`, and in nine of ten samples the agent of
@@ -218,15 +218,15 @@ def starved_while_idle(
     require(p50_s > p50_above, f"{load} did not queue: {told}; expected a p50 over {p50_above}", **figures)
     require(
         cores < cpu_below,
-        f"{host} was busy, so its CPU may be what was short: {told}; expected under {cpu_below:g} cores",
+        f"{host} was busy, so a lack of CPU may be the cause: {told}; expected under {cpu_below:g} cores",
         **figures,
     )
     return Held(f"{load} queued while {host} was idle: {told}", **figures)
 
 
 def _back_to_normal_ns(recording: Recording) -> int:
-    """The time at which the last profile had ended and the last fault was gone. Raises HypothesisInvalidError when one
-    never was.
+    """The time at which the last profile had ended and the last fault was gone. Raises HypothesisInvalidError if one
+    of them never ended.
     """
     begin_ns, _ = measure.method(recording)
     ends = [begin_ns]

@@ -23,7 +23,7 @@ from hashidrill.core.recording.profiles import (
 
 _LEADER, _SHOWN = "leader", 8
 _LEAST_SAMPLES = 30
-"""A share of fewer says little. At 100 Hz this is a tenth of a core for 3 s."""
+"""A share of fewer samples says little. At 100 Hz, 30 samples are a tenth of a core for 3 s."""
 
 
 def _never(params: Any, experiment: Any) -> Iterator[tuple[str, str]]:
@@ -37,7 +37,7 @@ def _never(params: Any, experiment: Any) -> Iterator[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class _Look:
-    """One profile beside the healthy one: what the stacks with the function weigh, and their share."""
+    """One profile compared with the healthy one: the weight of the stacks with the function, and their share."""
 
     of: Taken
     names: tuple[str, ...]
@@ -71,19 +71,19 @@ def profile_names(
 ) -> Held:
     """A Go profile of a sick server names the code: much of it is below `function`, and much more than when healthy.
 
-    Profiles of that `kind` count, taken while the faults (or the mark) were in force, of any server or of `host`: a
-    name, or `leader` for the one that led then. In one of them, stacks with a function that the expression `function`
-    finds must be at least `share` of all, and weigh at least `times` as much as in the same server's profile from the
-    steady state; less than one sample there counts as one. INVALID: no such profile, only idle servers, or, unless
-    another one names it, a profile that is torn, empty, of another moment, or without a healthy one to compare it with.
-    Consul, Nomad and Vault never switch on Go's profiles of mutexes and blocking: these two are empty.
+    Profiles of that `kind` count if they were taken while the faults (or the mark) were in force, from any server or
+    from `host`: a name, or `leader` for the server that led then. In one of them, stacks with a function that matches
+    the expression `function` must have at least `share` of the weight, and `times` their weight in the same server's
+    profile from the steady state (where less than one sample counts as one). INVALID if there is no such profile, if
+    all these servers were idle, or if a profile is torn, empty, of another moment or without a healthy one, unless
+    another profile names the code. Consul, Nomad and Vault never switch on mutex and block profiles: these are empty.
     """
     spans = [measure.in_force(recording, window) for window in measure.windows(recording, fault)]
     picked = [
         one
         for one in taken(recording)
         if one.kind == kind and one.why != HEALTHY and _of_host(recording, one, host)
-        # its end is written down after its last byte
+        # the end of a profile is recorded after its last byte
         if any(start <= one.began_ns and one.ended_ns <= end + SECOND for start, end in spans)
     ]
     looks: list[_Look] = []
@@ -111,7 +111,7 @@ def profile_names(
     best = max(named or looks, key=lambda look: look.share)
     figures = {"share": best.share, "times": best.times, "amount": best.amount, "healthy_amount": best.before}
     asked = f"{function!r} in at least {share} of a {kind} profile, {times:g} times as much as in the steady state"
-    require(named, f"no profile names it: expected {asked}\n" + "\n".join(map(str, looks)), **figures)
+    require(named, f"no profile names the code: expected {asked}\n" + "\n".join(map(str, looks)), **figures)
     return Held(f"{amount(best.times, 'times')} as much as in the steady state; {best}", **figures)
 
 

@@ -25,7 +25,7 @@ Since = Literal["end", "start"]
 ROBLOX_NORMAL = Duration("300ms")
 _ALL, _TENTH = Level("100%"), Level("10%")
 _NEARLY = 1 - 1e-6
-"""Levels are sums of steps."""
+"""Levels are sums of steps, with rounding errors."""
 
 
 @hypothesis(never=room())
@@ -40,11 +40,11 @@ def writes_recover(
     fault: str | None = None,
     since: Since = "end",
 ) -> Held:
-    """Writes are fast again `within` that time after the last fault, and stay fast until the loads stop.
+    """Writes are fast again at most `within` after the last fault, and stay fast until the loads stop.
 
     Fast means: the p50 over each `window` is under `p50_below`, and the share of errors from then on is under
-    `errors_below`. The time starts at the end of the last fault; with `fault`, of the last fault of that kind. With
-    `since: start` it starts when the first fault is applied: what a failover must achieve on its own.
+    `errors_below`. The time starts at the end of the last fault, or, with `fault`, of the last fault of that kind. With
+    `since: start` it starts when the first fault is applied: use that for a failover, which needs no end of the fault.
     """
     return _recovers(_Span(recording, load, fault, window, since), p50_below, within, errors_below)
 
@@ -61,7 +61,7 @@ def reads_recover(
     fault: str | None = None,
     since: Since = "end",
 ) -> Held:
-    """Reads are fast again `within` that time after the last fault, and stay fast until the loads stop.
+    """Reads are fast again at most `within` after the last fault, and stay fast until the loads stop.
 
     Judged like `writes_recover`, with the same source for `p50_below`.
     """
@@ -81,9 +81,9 @@ def returns_in_steps(
 ) -> Held:
     """A load that was shut out returns in steps of at most `step`, and never rises while it is sick.
 
-    Roblox let its players back in steps of about 10 % (October 2021). The level of the load must be at `to` again
-    `within` that time of the end of the last fault (with `fault`, of that fault or mark), and stay there until the
-    loads stop. At each step up, the p50 of the operations due since the previous step must be under `p50_below`.
+    Roblox let its players back in steps of about 10 % (October 2021). The level of the load must be at `to` again at
+    most `within` after the end of the last fault (with `fault`, of that fault or mark), and stay there until the loads
+    stop. At each step up, the p50 of the operations due since the previous step must be under `p50_below`.
     INVALID if the level was never below `to`.
     """
     since_ns, until_ns = measure.faults_end_ns(recording, fault), measure.loads_end_ns(recording)
@@ -101,7 +101,7 @@ def returns_in_steps(
         ups += 1
         require(
             level - before <= step * (2 - _NEARLY),
-            f"{load} was let in from {Level(before)} to {Level(level)} at once ({when(t_ns)}),"
+            f"{load} was raised from {Level(before)} to {Level(level)} in one step ({when(t_ns)}),"
             f" expected steps of at most {step}",
             steps=ups,
         )
@@ -109,7 +109,7 @@ def returns_in_steps(
         p50_s = measure.percentile(measure.served_s(due), 50)
         require(
             not len(due) or p50_s < p50_below,
-            f"{load} was let in to {Level(level)} while it was sick at {Level(before)}: its p50 was {seconds(p50_s)},"
+            f"{load} was raised to {Level(level)} while it was sick at {Level(before)}: its p50 was {seconds(p50_s)},"
             f" expected under {p50_below} ({when(t_ns)})",
             steps=ups,
         )
@@ -140,7 +140,7 @@ class _Span:
     """The operations of a load from the end (or the start) of the faults to the end of the loads."""
 
     def __init__(self, recording: Recording, load: str, fault: str | None, window: Duration, since: Since) -> None:
-        """Raises HypothesisInvalidError when nothing, or too little, was measured there."""
+        """Raises HypothesisInvalidError if nothing, or too little, was measured in this time."""
         self.recording, self.load, self.window = recording, load, window
         self.start_ns = (
             measure.faults_end_ns(recording, fault)
@@ -171,7 +171,7 @@ class _Span:
 
 @dataclass(frozen=True)
 class _Back:
-    """Seconds after the end of the faults; infinity: not before the loads stopped."""
+    """Seconds after the end of the faults; infinity if not before the loads stopped."""
 
     p50_s: float
     errors_s: float
@@ -199,7 +199,7 @@ def _recovers(span: _Span, p50_below: Duration, within: Duration, errors_below: 
         "errors_share": span.ops.error_share(),
         "operations": len(span.ops),
     }
-    slowest = "not one was served" if np.isinf(worst) else f"p50 {seconds(worst)}"
+    slowest = "no operation was served" if np.isinf(worst) else f"p50 {seconds(worst)}"
     worst_text = f"worst {span.window} since {span.mark}: {slowest}, {when(worst_at)}"
     if back.after_s > within:
         hint = measure.clue(span.recording, span.start_ns, span.end_ns)

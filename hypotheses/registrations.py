@@ -18,13 +18,13 @@ _NAMED = 10
 def registrations_heal(
     recording: Recording, *, load: str, within: Duration, fault: str | None = None, wrong_at_least: AtLeast = 1
 ) -> Held:
-    """Errors that a fault made in Consul's catalog are corrected `within` that time.
+    """Errors that a fault made in Consul's catalog are corrected in at most `within`.
 
-    The load is one of `consul.service.registrations`. An error is an instance that is missing, or one that was
-    deregistered and is back; time counts from when it was seen. At the end the catalog, read consistently, must show
-    each instance as it was last registered or deregistered. INVALID if the fault made fewer than `wrong_at_least`
-    errors, if looks at the catalog failed long enough for one to last longer unseen, and if one had time left when the
-    loads stopped.
+    The load has the kind `consul.service.registrations`. An error is an instance that is missing, or a deregistered
+    instance that is back; its time starts when it is seen. At the end the catalog, read consistently, must show each
+    instance as it was last registered or deregistered. INVALID if the fault made fewer than `wrong_at_least` errors, if
+    looks at the catalog failed long enough that an error may have lasted longer unseen, or if an error still had time
+    left when the loads stopped.
     """
     found = _Found(recording, load, fault, wrong_at_least)
     took = measure.lasted_s(recording, found.wrong, within, f"instances of {load}")
@@ -47,14 +47,14 @@ def registrations_stay_wrong(
 ) -> Held:
     """Errors that a fault made in Consul's catalog stay until the loads stop: a person has to fix them.
 
-    For services registered from outside. Counted like `registrations_heal`, and by the consistent read at the end.
-    INVALID if the loads ran for less than `for_at_least` after the fault was applied.
+    Use it for services registered from outside. Errors are counted as in `registrations_heal`, and by the consistent
+    read at the end. INVALID if the loads ran for less than `for_at_least` after the fault was applied.
     """
     found = _Found(recording, load, fault, wrong_at_least)
     if found.watched_s < for_at_least:
         raise HypothesisInvalidError(
-            f"{load} was watched for only {seconds(found.watched_s)} after the fault, less than the {for_at_least} to"
-            " tell: give the experiment a longer `recovery: {for: ...}`"
+            f"{load} was watched for only {seconds(found.watched_s)} after the fault, less than {for_at_least}:"
+            " give the experiment a longer `recovery: {for: ...}`"
         )
     healed = int(found.wrong.ok.sum())
     lasting = found.wrong.picked(~found.wrong.ok)
@@ -62,7 +62,7 @@ def registrations_stay_wrong(
     require(
         not healed and set(lasting.keys) <= set(found.at_the_end),
         f"{max(healed, len(found.wrong) - len(found.at_the_end))} of {len(found.wrong)} instances of {load} that the"
-        f" fault made wrong were right again without anybody's help\n{found.story}",
+        f" fault made wrong were right again without help\n{found.story}",
         **figures,
     )
     return Held(
@@ -76,24 +76,24 @@ class _Found:
     """The errors that a load saw from a fault on, and the result of the consistent read at the end."""
 
     def __init__(self, recording: Recording, load: str, fault: str | None, wrong_at_least: int) -> None:
-        """Raises HypothesisInvalidError where too little went wrong, or the final reads are missing."""
+        """Raises HypothesisInvalidError if too little went wrong, or the final reads are missing."""
         ops = recording.operations(load, unknown="what was wrong stays wrong")
         finals = recording.final_reads(load)
         start_ns = min(in_force(recording, one)[0] for one in measure.faults(recording, fault))
         end_ns = measure.loads_end_ns(recording)
         changes = ops.picked(np.isin(np.asarray(ops.values), (REGISTER, DEREGISTER)))
         drift = np.isin(np.asarray(ops.values), (MISSING, GHOST))
-        # a look that began before the fault may show its effect, if it was answered after
+        # a look that began before the fault may show the fault's effect if it was answered later
         since_ns = start_ns - int(ASK_WITHIN_S * SECOND)
         self.wrong: Operations = ops.picked(drift & (ops.intended_ns >= since_ns) & (ops.end_ns >= start_ns))
         self.span = start_ns, end_ns
         self.watched_s = (end_ns - start_ns) / SECOND
         if not finals:
-            raise HypothesisInvalidError(f"the final reads of {load} are missing: the run ended before it made them")
+            raise HypothesisInvalidError(f"the final reads of {load} are missing: the run ended before they were made")
         if len(self.wrong) < wrong_at_least:
             raise HypothesisInvalidError(
-                f"the fault made {len(self.wrong)} instances of {load} wrong, at least {wrong_at_least} were to be: it"
-                " did not do what it was meant for"
+                f"the fault made {len(self.wrong)} instances of {load} wrong, expected at least {wrong_at_least}: it"
+                " did not have the intended effect"
             )
         self.at_the_end = sorted(key for key, step in _last(changes, finals).items() if finals.get(key, step) != step)
         missing = self.wrong.values.count(MISSING)
@@ -116,7 +116,7 @@ class _Found:
 
 
 def _last(changes: Operations, finals: dict[str, str | None]) -> dict[str, str]:
-    """The right state of each instance by its last shown change; instances registered beforehand exist."""
+    """The right state of each instance after its last change that was shown; those registered beforehand exist."""
     should = dict.fromkeys(finals, REGISTER)
     uncertain = {changes.keys[i] for i in np.flatnonzero(~changes.ok).tolist()}
     for i in np.argsort(changes.start_ns).tolist():

@@ -1,7 +1,7 @@
 """Do the clients retry, and do they retry well? The verdicts of `hashidrill retry`, over a recording.
 
-A client's operations are recorded as the load of the same name, its attempts as the load `CLIENT.attempts`. An attempt
-that failed by itself, not by the tap's doing, has its status as its fault: `503`, or `no-reply`.
+A client's operations are recorded as the load of the same name, its attempts as the load `CLIENT.attempts`. If an
+attempt failed without a fault from the tap, its status is its fault: `503`, or `no-reply`.
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ def present(recording: Recording, *, client: str, fault: str | None = None, succ
 def transport_only(recording: Recording, *, client: str) -> Held:
     """The client retries itself. An HTTP library that replays requests on reused connections is not enough.
 
-    Such a replay counts as no retry; Go's net/http does it.
+    A replay, such as that of Go's net/http, does not count as a retry.
     """
     runs = _runs(recording, client)
     reset = [run for run in runs if run.faulted and run.faulted[0].fault.endswith("-reused")]
@@ -104,8 +104,8 @@ def jitter(
 def retry_after_honoured(recording: Recording, *, client: str) -> Held:
     """No attempt comes before the previous answer's Retry-After has passed (RFC 9110, 10.2.3).
 
-    Needs 3 operations that were told to wait after their first attempt, and 12 that got a 429 or 503 without
-    Retry-After: a client that waits that long anyway honours nothing.
+    Needs 3 operations with a Retry-After on their first attempt, and 12 that got a 429 or 503 without one, because a
+    client that always waits that long does not honour the header.
     """
     runs = [run for run in _runs(recording, client) if run.faulted]
     told = [run for run in runs if any(each.retry_after_s is not None for each in run.attempts)]
@@ -149,8 +149,8 @@ def progress_stays(
 ) -> Held:
     """A client that stays busy during a fault finishes its work, and does not begin it again and again.
 
-    In tfs-2013, old accounts did full syncs over and over. Operations that succeed per second, while a fault is in
-    force, must be at least the share `finished` of those before the first fault. INVALID if the client sent less than
+    In tfs-2013, old accounts did full syncs over and over. Operations that succeed while a fault is in force must,
+    per second, be at least the share `finished` of those before the first fault. INVALID if the client sent less than
     half as many attempts per second as before, or if fewer than ten operations succeeded before.
     """
     operations, attempts = _reported(recording, client), _load(recording, client + SUFFIX)
@@ -197,7 +197,7 @@ def recovers(
     window: Duration = Duration("1s"),
     fault: str | None = None,
 ) -> Held:
-    """Goodput recovers `within` that time after the fault, at constant load: no metastable failure.
+    """Goodput recovers at most `within` after the fault, at constant load: no metastable failure.
 
     `goodput` is a share of the goodput per second before the fault. Source: Bronson et al., HotOS 2021.
     """
@@ -257,8 +257,8 @@ def _load(recording: Recording, name: str) -> Operations:
 
 
 def _reported(recording: Recording, client: str) -> Operations:
-    """The client's operations. Raises HypothesisInvalidError if it went silent: then it has not retried, or hangs in an
-    attempt that it does not report.
+    """The client's operations. Raises HypothesisInvalidError if the client went silent: it may not retry, or may hang
+    in an attempt that it does not report.
     """
     operations = _load(recording, client)
     missing = sum(reason == Reason.UNREPORTED for reason in operations.reasons)
@@ -340,7 +340,7 @@ def _inside(at_ns: Int64s, spans: Sequence[tuple[int, int]]) -> Bools:
 
 
 def _per_s(at_ns: Int64s, spans: Sequence[tuple[int, int]]) -> float:
-    """Of spans that overlap, each nanosecond counts once."""
+    """Moments per second inside the spans; where spans overlap, each nanosecond counts once."""
     lasted_ns, until_ns = 0, 0
     for start_ns, end_ns in sorted(spans):
         lasted_ns += max(0, end_ns - max(start_ns, until_ns))

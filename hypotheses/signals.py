@@ -1,6 +1,6 @@
 """Does a signal stay in its bounds, return to them, or show a fault? Any signal: of your probes, products, hosts.
 
-Telemetry is judged so, too: do the series exist that dashboards need, and how late are they?
+Telemetry is judged in the same way: do the series that dashboards need exist, and how late are they?
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from hashidrill.core.recording.reader import Bools, Int64s
 
 _JUDGED = "it is judged here: INVALID where it counts"
 _LOOK_S = 1.0
-"""How long a look of a product's or host's probe may take, and of one's own by default."""
+"""How long a look of a product's or host's probe may take; also the default for your own probes."""
 _CONTRACT = "metrics"
 """The kind of probe that `metrics_exist` and `telemetry_lag_below` read."""
 _LATE, _IN_TIME = room(), room(since="start")
@@ -71,10 +71,10 @@ def signal_stays(
 ) -> Held:
     """A signal satisfies its `condition` at every look while a fault is in force, like `page.ok == 1`.
 
-    With `fault`, while that fault, step or mark lasts; with `during: run`, from the steady state to the end of the
-    loads. For a signal with hosts, every host must meet it. INVALID for a failed look, unless another one broke the
-    condition, and for a time without looks that is longer than the probe may be silent. `gap` is how long looks may
-    fail or be missing.
+    With `fault`, it must hold while that fault, step or mark lasts; with `during: run`, from the steady state to the
+    end of the loads. For a signal with hosts, every host must meet it. INVALID if a look failed, unless another look
+    broke the condition, or if there was no look for longer than the probe may be silent. With `gap`, looks may fail or
+    be missing for that long.
     """
     if during == "run":
         spans = [(recording.phases.get("steady", measure.method(recording))[0], measure.loads_end_ns(recording))]
@@ -108,12 +108,12 @@ def signal_recovers(
     since: Literal["end", "start"] = "end",
     gap: Duration | None = None,
 ) -> Held:
-    """A signal satisfies its `condition` again `within` that time after the last fault, until the loads stop.
+    """A signal satisfies its `condition` again at most `within` after the last fault, and until the loads stop.
 
     The time starts at the end of the last fault (with `fault`, of that fault, step or mark), or with `since: start`
-    when the first one is applied. For a signal with hosts, every host must meet it. Within that time a failed look
-    counts as one that broke the condition; later it makes this INVALID, as in `signal_stays`, with `gap` too. So does a
-    recovery between two looks of which one is in time and one is late.
+    when the first one is applied. For a signal with hosts, every host must meet it. A failed look within that time
+    counts as one that broke the condition; a later one makes this INVALID, as in `signal_stays`, which explains `gap`.
+    Also INVALID if the signal recovered between a look that was in time and a look that was late.
     """
     windows = measure.windows(recording, fault)
     since_ns = (
@@ -160,10 +160,10 @@ def signal_recovers(
 
 @hypothesis(never=_shown_in_time)
 def signal_shows(recording: Recording, *, condition: Condition, within: Duration, fault: str | None = None) -> Held:
-    """A signal shows each fault: it satisfies its `condition` `within` that time after the fault began, and not before.
+    """A signal shows each fault: it satisfies its `condition` at most `within` after the fault began, and not before.
 
     Use it for an alert that must fire, or a page that must be down. `fault` names one fault, step or mark. For a signal
-    with hosts, one host suffices. INVALID if a look in the steady state satisfied the condition, and for a failed look,
+    with hosts, one host suffices. INVALID if a look in the steady state satisfied the condition, or if a look failed,
     unless a later look in time is proof enough.
     """
     steady_ns = recording.phases.get("steady", measure.method(recording))[0]
@@ -174,7 +174,7 @@ def signal_shows(recording: Recording, *, condition: Condition, within: Duration
         for seen in _seen(recording, condition, (steady_ns, start_ns), None):
             if (held := np.flatnonzero(seen.holds)).size:
                 raise HypothesisInvalidError(
-                    f"{condition} held{seen.of} before {name} began ({_at(seen, held[0])}): it proves nothing"
+                    f"{condition} held{seen.of} before {name} began ({_at(seen, held[0])}): the signal proves nothing"
                 )
             seen.complete(steady_ns)
         after = _seen(recording, condition, (start_ns, min(due_ns, measure.loads_end_ns(recording))), None)
@@ -250,7 +250,7 @@ def telemetry_lag_below(
 
 @dataclass(frozen=True)
 class _Seen:
-    """The looks at one host, or at the whole datacenter, in one span. `limit_s`: how far apart they may be."""
+    """The looks at one host, or at the whole datacenter, in one span. `limit_s`: how far apart the looks may be."""
 
     host: str
     span: tuple[int, int]
@@ -308,8 +308,8 @@ def _seen(recording: Recording, condition: Condition, span: tuple[int, int], gap
     silent_s = SILENT_S if probe is None else probe.silent_s
     own = recording.experiment.probes.get(condition.source)
     look_s = _LOOK_S if own is None else max(_LOOK_S, float(own.timeout))
-    hosts = {*recording.aside.series(signal).host}  # each of them, also one that was silent then
-    # the majority's view if there is one; of what only the leader reports, all looks together
+    hosts = {*recording.aside.series(signal).host}  # every host, even one that was silent in this span
+    # the majority's view if there is one; for a signal that only the leader reports, all looks together
     together = probe is not None and not probe.regular
     found = []
     for host in [""] if "" in hosts else [None] if together else sorted(hosts):

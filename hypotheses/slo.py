@@ -32,19 +32,19 @@ def _unmeasured(params: Any, experiment: Any) -> Iterator[tuple[str, str]]:
 def _too_long(window: str, run_s: float) -> str:
     return (
         f"the window of {window} is longer than a run of {Duration(round(run_s))}, which cannot show that it is met:"
-        " say with `budget` what share of the window's error budget the run may burn, like `budget: 5%`"
+        " set `budget` to the share of the window's error budget that the run may burn, like `budget: 5%`"
     )
 
 
 @hypothesis(never=_unmeasured)
 def slo_met(recording: Recording, *, probe: str, budget: Percent | None = None) -> Held:
-    """An OpenSLO objective is met, from the steady state to the end of the loads; says how much error budget was burnt.
+    """An OpenSLO objective is met from the steady state to the end of the loads; the text says what budget was burnt.
 
-    `probe` is of the kind `slo`. A window that is shorter than the run is judged wherever it fits into the run, and may
-    burn its whole error budget, or the share `budget`. If the window is longer, the run may burn the share `budget` of
-    it, assuming the run's rate of events throughout. INVALID: no event, more good events than events, a run shorter
-    than the window without `budget`, and any time in which events were not counted (no data, a counter reset, a failed
-    or missing look), unless the counted ones burnt too much by themselves.
+    `probe` has the kind `slo`. A window that is shorter than the run is judged wherever it fits into the run, and may
+    burn its whole error budget, or the share `budget` of it. If the window is longer than the run, the run may burn the
+    share `budget` of the window's, assuming the run's rate of events for the whole window. INVALID if there was no
+    event, more good events than events, or a longer window without `budget`. Also INVALID if events were not counted at
+    some time (no data, a counter reset, a failed or missing look), unless the counted events alone burnt too much.
     """
     spec = recording.experiment.probes.get(probe)
     if spec is None or spec.kind != _KIND:
@@ -70,7 +70,7 @@ def slo_met(recording: Recording, *, probe: str, budget: Percent | None = None) 
     run_s = (int(looks.t_ns[-1]) - int(looks.t_ns[0])) / SECOND + looks.every_s
     events, bad = float(looks.events.sum()), float(looks.bad.sum())
     if bad < 0:
-        raise HypothesisInvalidError(f"{name}: {events - bad:g} of {events:g} events were good, which cannot be")
+        raise HypothesisInvalidError(f"{name}: {events - bad:g} of {events:g} events were good, which is impossible")
     if not events:
         raise HypothesisInvalidError(
             f"{name}: there was no event in {seconds(run_s)}" + (f"; {doubt}" if doubt else "")
@@ -103,7 +103,7 @@ def slo_met(recording: Recording, *, probe: str, budget: Percent | None = None) 
 
 @dataclass(frozen=True)
 class _Looks:
-    """Events and bad events since the look before; none at a look where they are not known."""
+    """Events and bad events since the previous look; 0 at a look where they are unknown."""
 
     t_ns: Int64s
     events: Any

@@ -17,7 +17,7 @@ from hashidrill.core.judging.measure import SECOND, in_force, seconds, settled, 
 _BEFORE_S = 5.0
 """Seconds before a fault in which no load may be in breach yet, and telemetry must have been read."""
 _STAYS = "what was wrong stays wrong"
-"""The meaning of a failed look for a load that watches; `_no_gap` counts how long it saw nothing."""
+"""The meaning of a failed look for a load that watches; `_no_gap` measures how long the load saw nothing."""
 ROBLOX_NORMAL = Duration("300ms")
 Loads = Annotated[list[str], Field(min_length=1)]
 
@@ -35,14 +35,14 @@ def cascade_within(
     waits: list[str] = [],  # noqa: B006 - likewise
     wait_below: Duration = Duration("2s"),
 ) -> Held:
-    """Loads that fall with the fault are back in their objective `within` that time after it; others never leave it.
+    """Loads that fail with the fault meet their objective again at most `within` after it; others always meet theirs.
 
-    In breach: the p50 over a `window` is `p50_below` or more. For each load the verdict says when it was in breach, and
-    when it was back for good. None of `spared` may have been in breach. INVALID unless each of `load` was, and if a
-    load was in breach before the fault, or was not measured all the time.
+    A load is in breach while its p50 over a `window` is `p50_below` or more. For each load the verdict says when it was
+    in breach, and when it was back for good. No load of `spared` may be in breach. INVALID if a load of `load` was
+    never in breach, or if any load was in breach before the fault or was not measured all the time.
 
-    `waits` are loads that fall as well, but whose operations are errors until they are corrected, like those of
-    `nomad.services`: such a load is in breach while one of them takes `wait_below` or more.
+    `waits` are loads that fail as well, but whose operations are errors that last until they are corrected, as for
+    `nomad.services`: such a load is in breach while one of its errors lasts `wait_below` or more.
     """
     start_ns = min(in_force(recording, one)[0] for one in measure.faults(recording, fault))
     ended_ns, end_ns = measure.faults_end_ns(recording, fault), measure.loads_end_ns(recording)
@@ -60,13 +60,13 @@ def cascade_within(
     for name, breach in stood.items():
         _require(
             breach is None,
-            f"{name} was to be spared by the cascade and was in breach (p50 of {p50_below} or more): {story}",
+            f"the cascade did not spare {name}, which was in breach (p50 of {p50_below} or more): {story}",
             **figures,
         )
     if unharmed := [name for name, breach in fell.items() if breach is None]:
         raise HypothesisInvalidError(
-            f"{', '.join(unharmed)} kept the objective all the time: there was no cascade to judge there; what is to"
-            " withstand the fault belongs under `spared`"
+            f"{', '.join(unharmed)} kept the objective all the time: there was no cascade to judge; list loads that"
+            " must withstand the fault under `spared`"
         )
     late = [name for name, breach in fell.items() if breach is not None and breach.back_s > within]
     _require(not late, f"{', '.join(late)} not back within {within} of the end of the fault: {story}", **figures)
@@ -86,7 +86,7 @@ class _Span:
 
 @dataclass(frozen=True)
 class _Breach:
-    """Seconds: from the start of the fault to the first breach, from its end to after the last; and how bad it was."""
+    """Seconds from the fault's start to the first breach, from its end to the last breach's end; the slowest time."""
 
     after_s: float
     back_s: float
@@ -94,7 +94,7 @@ class _Breach:
 
 
 def _breach(recording: Recording, load: str, span: _Span) -> _Breach | None:
-    """None without a breach. Raises HypothesisInvalidError if the load does not show it, or was in breach before."""
+    """None if there was none. Raises HypothesisInvalidError if the load cannot show one, or was in breach before."""
     first_ns = span.start_ns - int(_BEFORE_S * SECOND)
     ops = settled(recording, recording.operations(load).between(first_ns, span.end_ns), grace_s=span.width_s)
     _covers(load, ops, span)
@@ -132,7 +132,7 @@ def _waiting(recording: Recording, load: str, span: _Span, limit_s: float) -> _B
             series = recording.series(signal, unknown=_STAYS).between(first_ns, span.end_ns)
             looked_ns.update(series.t_ns[~np.isnan(series.value)].tolist())
     _no_gap(load, sorted(looked_ns), first_ns, span)
-    # what went wrong just before the loads stopped was not watched for as long as it takes to count
+    # an error that began just before the loads stopped was not watched for long enough to count
     ops = settled(recording, recording.operations(load, unknown=_STAYS).between(first_ns, span.end_ns), grace_s=limit_s)
     took_s = measure.served_s(ops)
     slow = took_s >= limit_s
@@ -149,7 +149,7 @@ def _waiting(recording: Recording, load: str, span: _Span, limit_s: float) -> _B
 
 
 def _covers(load: str, ops: Operations, span: _Span) -> None:
-    """Raises HypothesisInvalidError if none of its operations was due for longer than two windows."""
+    """Raises HypothesisInvalidError if no operation of the load was due for longer than two windows."""
     first_ns = span.start_ns - int(_BEFORE_S * SECOND)
     _no_gap(load, [*ops.intended_ns.tolist(), span.end_ns], first_ns, span)
 
@@ -210,11 +210,11 @@ def telemetry_survives(
 ) -> Held:
     """While the fault is in force, the metrics of the servers that it makes sick can still be read.
 
-    The load is one of `consul.metrics.read`. For each server that it read in the 5 s before the fault, the longest time
-    without metrics during the fault must stay under `gap_below`. With `targets_at_least` that many servers are enough:
-    a server that the fault ends has no metrics to read. INVALID if nothing was read before the fault, or if such a gap
-    could not have been seen: no look was due for longer, or the fault was shorter. `contrast` shows what monitoring
-    that depends on Consul misses.
+    The load has the kind `consul.metrics.read`. For each server that it read in the 5 s before the fault, the longest
+    time without metrics during the fault must stay under `gap_below`. With `targets_at_least` that many servers are
+    enough: a server that the fault stops has no metrics to read. INVALID if nothing was read before the fault, or if
+    such a gap could not have been seen because the looks were further apart or the fault was shorter. `contrast` shows
+    what monitoring that depends on Consul misses.
     """
     ops = recording.operations(load)
     worst: dict[str, float] = {}
@@ -246,8 +246,8 @@ def telemetry_survives(
     figures = {"longest_gap_s": longest_s, "targets": len(ranked), **_outcomes(recording, ops, fault)}
     _require(
         longest_s < gap_below,
-        f"{load} was blind: without metrics for {seconds(longest_s)} while the fault was in force, expected less than"
-        f" {gap_below}\nlongest time without, by server: {story}\n{_first_error(recording, ops, fault)}",
+        f"{load} was blind: it read no metrics for {seconds(longest_s)} while the fault was in force, expected less"
+        f" than {gap_below}\nlongest gap, by server: {story}\n{_first_error(recording, ops, fault)}",
         **figures,
     )
     return Held(f"{load} read metrics all the time, at most {seconds(longest_s)} apart ({story})", **figures)
@@ -291,11 +291,11 @@ def gate_opens(
     within: Duration,
     before: str | None = None,
 ) -> Held:
-    """After a step of a restart, the conditions for the next one are met `within` that time, and stay met.
+    """After a step of a restart, the conditions for the next step are met in at most `within`, and stay met.
 
     The gate is open while all conditions of `require` hold; they compare signals of probes, or of loads, with numbers.
-    INVALID unless it was closed while the fault (the step that kept agents down) was in force. With `before`, the next
-    step: the gate must be open before that step's agents were started again.
+    INVALID unless the gate was closed while the fault (the step that kept agents down) was in force. `before` names the
+    next step: the gate must have opened before that step's agents were started again.
     """
     began_ns = min(in_force(recording, one)[0] for one in measure.faults(recording, fault))
     ended_ns, end_ns = measure.faults_end_ns(recording, fault), measure.loads_end_ns(recording)
@@ -313,7 +313,7 @@ def gate_opens(
         first = int(shut[-1]) + 1 if len(shut) else 0
         opened_s[str(condition)] = float(after.t_ns[first] - ended_ns) / SECOND if first < len(held) else float("inf")
     if not closed:
-        raise HypothesisInvalidError(f"the gate stood open all the while {fault} was in force: it proves nothing")
+        raise HypothesisInvalidError(f"the gate was open all the time {fault} was in force: it proves nothing")
     longest_s = max(opened_s.values())
     if np.isinf(longest_s):
         measure.watched(recording, ended_ns, within, f"the gate after {fault} was not open")
@@ -330,7 +330,7 @@ def gate_opens(
         figures["open_before_next_s"] = spare_s
         _require(
             spare_s >= 0,
-            f"the next agents, those of {before}, were started {seconds(-spare_s)} before the gate after {fault} was"
+            f"the agents of the next step, {before}, were started {seconds(-spare_s)} before the gate after {fault} was"
             f" open: {story}",
             **figures,
         )

@@ -31,7 +31,7 @@ _NAMED = 10
 _SHOWN = 3
 _FEWEST_COMMITS = 20
 _INTERVAL_S = 10.0
-"""Consul's telemetry has one figure for each."""
+"""The interval of Consul's telemetry, which has one figure per interval."""
 
 
 @hypothesis(timed=False)
@@ -48,21 +48,21 @@ def no_write_lost_but_rolled_back(
     Every acknowledged write gets one fate. *Kept*: it is there at the end. *Overwritten*: a later write replaced it.
     *Rolled back*: it was acknowledged between the save and the restore, and is gone: the price of the reset, listed by
     key. *Lost*: it was in the snapshot, or was acknowledged after the restore, and is gone. *Resurrected*: it was
-    overwritten before the snapshot, or rolled back, and is there again. *In flight*: it was under way at the save or
+    overwritten before the snapshot, or rolled back, and reappears. *In flight*: it was under way at the save or
     the restore, and may be on either side.
 
-    Lost and resurrected writes break the hypothesis. So does a key that, right after the restore, differs from the
-    snapshot in value or indexes although no later write touched it, and more than `at_most` rolled-back writes. Keys
+    Lost and resurrected writes break the hypothesis. So do more than `at_most` rolled-back writes, and a key that,
+    right after the restore, differs from the snapshot in value or indexes although no later write touched it. Keys
     below the prefixes `leave_out`, which another program writes all the time, are not compared.
 
-    A write that was overwritten unread, or rolled back, cannot be checked. Of the other writes, at least half (or 500)
-    must be checkable while each fault was in force, and in the 5 s before it; otherwise INVALID.
+    A write that was overwritten unread, or rolled back, cannot be checked. INVALID unless at least half (or 500) of the
+    other writes can be checked, both while each fault was in force and in the 5 s before it.
     """
     ops, finals = recording.operations(load), recording.final_reads(load)
     if not ops.ok.any():
         raise HypothesisInvalidError(f"no write of {load} was acknowledged, so there was nothing to lose")
     if not finals:
-        raise HypothesisInvalidError(f"the final reads of {load} are missing: the run ended before it made them")
+        raise HypothesisInvalidError(f"the final reads of {load} are missing: the run ended before the load made them")
     reset = find_reset(recording, snapshot)
     others = [name for name, spec in recording.experiment.load.items() if spec.kind != "consul.kv.read"]
     judged = judge(ops, finals, reset, load, others, leave_out=leave_out)
@@ -133,7 +133,7 @@ def cas_does_not_cross_reset(recording: Recording, *, load: str) -> Held:
 
     The load must be a `consul.kv.cas`, which records the ModifyIndex that it sent and the value that it had read with
     that index. Every value is written only once in a run, so a value from before the reset that is not in the snapshot
-    cannot be the key's value after it. A reset makes the indexes of keys go backwards: a client must compare for
+    cannot be the key's value after the reset. A reset makes the indexes of keys go backwards: a client must compare for
     "equal", as Consul does, not for "greater".
     """
     reset = find_reset(recording)
@@ -161,7 +161,7 @@ def cas_does_not_cross_reset(recording: Recording, *, load: str) -> Held:
     )
     require(not wrong, "\n".join([text, *lines]), **figures)
     return Held(
-        f"{len(tried)} compare-and-sets of {load} sent an index from before the reset after it: {figures['refused']}"
+        f"after the reset, {len(tried)} compare-and-sets of {load} sent an index from before it: {figures['refused']}"
         f" were refused, {figures['succeeded_on_the_same_key']} succeeded on an unchanged key",
         **figures,
     )
@@ -209,10 +209,10 @@ def write_amplification_below(
 ) -> Held:
     """A commit writes less than `times` the bytes it wrote in the steady state.
 
-    Bytes per commit: the mean of `process.wchar_rate` (all bytes that the Consul process passes to write calls, sockets
-    included) divided by the rate at which `raft.commit_index` grows. With BoltDB each commit rewrites the list of free
-    pages, 8 bytes per page. It is measured on `host`, by default the leader, from the end of the fault until the loads
-    stop (with `since: start`, while the fault is in force).
+    Bytes per commit are the mean of `process.wchar_rate` (all bytes that the Consul process passes to write calls,
+    sockets included) divided by the rate at which `raft.commit_index` grows. With BoltDB each commit rewrites the list
+    of free pages, 8 bytes per page. They are measured on `host`, by default the leader, from the end of the fault until
+    the loads stop (with `since: start`, while the fault is in force).
     """
     method_ns, _ = measure.method(recording)
     before = _bytes_per_commit(recording, host, recording.phases["steady"][0], method_ns)
@@ -248,7 +248,7 @@ def _span(recording: Recording, fault: str | None, since: Since) -> tuple[int, i
 
 
 def _bytes_per_commit(recording: Recording, host: str, start_ns: int, end_ns: int) -> _Cost:
-    """Raises HypothesisInvalidError when too little was committed or measured there."""
+    """Raises HypothesisInvalidError if too little was committed or measured in this time."""
     if host == "leader":
         spans = [
             (reign.host, max(reign.start_ns, start_ns), reign.end_ns)
@@ -300,8 +300,8 @@ def raft_commit_below(
     """Consul's own raft.commitTime is fast: `percent` of its samples are below `below`.
 
     A sample is the leader's mean over the last complete 10 s interval of Consul's telemetry. Samples count from
-    `within` after the end of the fault on (with `since: start`, after the fault was proven); the default is two
-    intervals, because an earlier sample still covers time before that moment. INVALID where an interval has no sample.
+    `within` after the fault ended (with `since: start`, after it was proven). The default is two intervals, because an
+    earlier sample still covers time before that moment. INVALID if an interval has no sample.
     """
     start_ns, end_ns = _span(recording, fault, since)
     start_ns += int(within * SECOND)

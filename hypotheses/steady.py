@@ -10,9 +10,9 @@ from hashidrill.core.judging.at_worst import all_hold
 def steady_state_holds(recording: Recording) -> Held:
     """Each condition of the steady state holds from the steady state to the end of the method.
 
-    Each is measured over windows of its own length (`for` of the condition, otherwise of the steady state), and the
-    worst window decides. `hashidrill run --no-faults` asks it. With faults in the method it holds them to the limits of
-    the steady state.
+    Each condition is measured over windows as long as its own `for`, otherwise the `for` of the steady state, and the
+    worst window decides. `hashidrill run --no-faults` judges this. If the method has faults, the limits of the steady
+    state must hold while they are in force, too.
     """
     steady = recording.experiment.steady_state
     width_s = float(steady.for_)

@@ -27,9 +27,9 @@ STREAMING, LONG_POLL = "streaming", "long polls"
 ROBLOX_NORMAL = Duration("300ms")
 _STOOD = 0.9
 _HELD_OPEN = frozenset({"consul.streams", "consul.views"})
-"""Kinds of loads that hold streams or views open, and sample how many (`LOAD.open`)."""
+"""Kinds of loads that hold streams or views open, and sample how many are open (`LOAD.open`)."""
 _LEAST_OPERATIONS = 20
-"""A median of fewer says little."""
+"""A median of fewer operations says little."""
 _LAST_NS = 3 * SECOND
 
 
@@ -48,12 +48,13 @@ def streaming_no_worse_than_long_poll(
     """Streaming keeps the KV latency SLO up to at least the same load as long polling, in one run.
 
     The run has two arms: one while a `consul.config` fault that sets `use_streaming_backend` is in force, one while
-    none is. A step of the profile of `steps_of` belongs to an arm if it lies entirely in it. It keeps the SLO if the
-    p50 of `load`, from `settle` after its start, is under `p50_below`, and, for a load of streams or views, 90 % of
-    them are open at its end. Of equal steps in a row the last one counts. An arm's knee is the highest level up to
-    which every step kept the SLO. With `find_knee`, a run in which neither arm broke is INVALID. With `p50_at_most`,
-    streaming's p50 must also be at most that share of long polling's at every level that both kept. The text reports
-    the acknowledged changes per second of the loads `churn`: long polls that look fast may only have throttled them.
+    none is. A step of the profile of `steps_of` belongs to an arm if it lies entirely in that arm. A step keeps the SLO
+    if the p50 of `load`, measured from `settle` after the step's start, is under `p50_below`. If `steps_of` holds
+    streams or views open, 90 % of them must also be open at the step's end. Of equal steps in a row the last one
+    counts. An arm's knee is the highest level up to which every step kept the SLO. With `find_knee`, a run in which
+    neither arm broke is INVALID. With `p50_at_most`, streaming's p50 must also be at most that share of long polling's
+    at every level that both arms kept. The text reports the acknowledged changes per second of the loads `churn`: long
+    polls that look fast may only have throttled them.
     """
     changing = [churn] if isinstance(churn, str) else churn or []
     arms = _arms(recording, load, steps_of, limit=p50_below, settle=settle, changing=changing)
@@ -153,7 +154,7 @@ def _arms(
         done = sum(int((each.ok & (each.end_ns >= start) & (each.end_ns < stop)).sum()) for each in changes)
         stood = _stood(recording, steps_of, level, begin_ns, stop)
         here = _Step(level, p50, p50 < limit and stood >= _STOOD, done * SECOND / (stop - start), stood)
-        found[arm][level] = max(found[arm].get(level, here), here, key=lambda one: one.p50_s)  # held twice: the worse
+        found[arm][level] = max(found[arm].get(level, here), here, key=lambda one: one.p50_s)  # seen twice: the worse
     both = sorted(found[STREAMING].keys() & found[LONG_POLL].keys())
     if not both:
         measured = {name: [str(Level(level)) for level in sorted(steps)] for name, steps in found.items()}
@@ -165,9 +166,9 @@ def _arms(
 
 
 def _stood(recording: Recording, load: str, level: float, begin_ns: int, end_ns: int) -> float:
-    """The share of streams or views open at the end of a step, 1 being those open at 100 % before the method.
+    """The share of streams or views open at the end of a step; 1 is the number open at 100 % before the method.
 
-    1 for a load of something else. Raises HypothesisInvalidError where they were not counted.
+    1 for loads of other kinds. Raises HypothesisInvalidError if they were not counted.
     """
     if recording.experiment.load[load].kind not in _HELD_OPEN:
         return 1.0
@@ -178,7 +179,7 @@ def _stood(recording: Recording, load: str, level: float, begin_ns: int, end_ns:
     )
     if not len(at_100) or not len(then):
         when = "before the method" if not len(at_100) else f"at the end of its step at {Level(level)}"
-        raise HypothesisInvalidError(f"{load}.open was not sampled {when}, so whether {load} stood is not known")
+        raise HypothesisInvalidError(f"{load}.open was not sampled {when}, so it is unknown whether {load} stood")
     return float(then[-1] / max(1.0, at_100.max() * level))
 
 
@@ -247,9 +248,7 @@ def _table(stream: _Arm, poll: _Arm) -> str:
 
 
 def _changed_until_the_end(params: Any, experiment: Experiment) -> Iterator[tuple[str, str]]:
-    """A recovery that is too short, or changes that go on until the loads stop, so often that no watcher has its time
-    after the last one.
-    """
+    """Yields a recovery that is too short, and changes that are too frequent until the end to be judged."""
     yield from room()(params, experiment)
     writes, watch = experiment.load.get(params.writes or ""), experiment.load.get(params.load)
     if writes is None or watch is None or writes.profile is not None:
@@ -273,13 +272,13 @@ def watchers_converge(
     writes: str | None = None,
     fault: str | None = None,
 ) -> Held:
-    """Every watcher of a `consul.watch` load sees the final state `within` that time.
+    """Every watcher of a `consul.watch` load sees the final state in at most `within`.
 
-    The final state is what a consistent read returned after the loads stopped. A watcher has converged if it saw that
-    state `within` the last change by `writes` (of its key, if that load writes keys) and the end of the last fault, and
-    saw no other state afterwards. It is not judged if the loads stopped before its time was over, or if it never saw
-    another state. A restore wakes no watcher, because its indexes are behind the ones waited for: a watcher learns of
-    it only when its `wait` is over.
+    The final state is what a consistent read returned after the loads stopped. The time of a watcher starts at the last
+    change by `writes` (of the watcher's key, if that load writes keys), or at the end of the last fault if that is
+    later. Then it must see no other state any more. It is not judged if the loads stopped before its time was
+    over, or if it never saw another state. A restore wakes no watcher, because the restored indexes are lower than the
+    one it waits for: a watcher learns of a restore only when its `wait` is over.
     """
     finals = recording.final_reads(load)
     if not finals:

@@ -20,13 +20,13 @@ _FRESH_S = 5.0
 
 @hypothesis(never=room(since="start"))
 def vault_serves_within(recording: Recording, *, within: Duration = Duration("10s"), fault: str | None = None) -> Held:
-    """After a fault makes Vault lose its active server, Vault has an active server again `within` that time.
+    """After a fault makes Vault lose its active server, Vault has an active server again in at most `within`.
 
-    The time runs from the loss: the last time that the active server reported to be active, or the start of the fault
-    if it reported nothing since; noticing is part of it. Each loss while a fault is in force counts. With integrated
-    storage a standby takes over some seconds later; with `storage: consul` the dead server's session has to expire
-    first (15 s to 30 s) and then Consul's lock-delay of 15 s: allow a minute. For a fault that leaves the active server
-    in place, use `vault_has_one_active`.
+    The time starts at the loss: when the active server last reported that it is active, or when the fault began if the
+    server has reported nothing since. So it includes the time to notice the loss. Each loss while a fault is in force
+    counts. With integrated storage a standby takes over some seconds later; with `storage: consul` the dead server's
+    session must expire first (15 s to 30 s), and then Consul's lock-delay of 15 s: allow a minute. For a fault that
+    leaves the active server in place, use `vault_has_one_active`.
     """
     took_s: dict[str, float] = {}
     watched_ns = measure.loads_end_ns(recording)
@@ -40,15 +40,15 @@ def vault_serves_within(recording: Recording, *, within: Duration = Duration("10
             require(
                 after_s <= within,
                 f"Vault had no active server within {within} of its loss under {name}: "
-                + (f"it took {seconds(after_s)} until {each.host} was" if each.host else "none was seen at all")
+                + (f"it took {seconds(after_s)} until {each.host} was" if each.host else "no active server was seen")
                 + f"\nseen: {_story(seen)}\n"
-                "hint: a standby takes over only unsealed, and with the storage at hand: look at vault.sealed",
+                "hint: a standby takes over only if it is unsealed and reaches its storage: look at vault.sealed",
                 active_after_s=after_s,
             )
     if not took_s:
         raise HypothesisInvalidError(
             f"{fault or 'no fault'}{' did not take' if fault else ' took'} the active server away, so there was nothing"
-            " to take over; `vault_has_one_active` says that as an expectation"
+            " to take over; to expect that, use `vault_has_one_active`"
         )
     slowest = max(took_s, key=lambda name: took_s[name])
     return Held(
@@ -59,10 +59,10 @@ def vault_serves_within(recording: Recording, *, within: Duration = Duration("10
 
 @hypothesis
 def vault_has_one_active(recording: Recording, *, grace: Duration = Duration("2s"), fault: str | None = None) -> Held:
-    """From the start of the method until the loads stop, exactly one server reports to be active.
+    """From the start of the method until the loads stop, exactly one server reports that it is active.
 
-    None, or several, count once that lasts longer than `grace`, because the servers are asked one by one. With `fault`,
-    only while faults of that kind are in force.
+    A time with no or several active servers counts if it is longer than `grace`, because the servers are asked one by
+    one. With `fault`, this is judged only while faults of that kind are in force.
     """
     if fault is None:
         spans = [(measure.method(recording)[0], measure.loads_end_ns(recording))]
@@ -93,11 +93,11 @@ def vault_green_but_sick(
     at_least: Duration = Duration("3s"),
     fault: str | None = None,
 ) -> Held:
-    """Vault's users suffer while every check of it is green: one active server, and none sealed.
+    """Vault's users suffer while every check of Vault is green: one active server, and no sealed server.
 
     While a fault is in force, the p50 of the load over 1 s is over `p50_below` for `at_least` in a row, and all that
-    time one server reports to be active, and each to be unsealed. If not, the text says whether a check turned red, or
-    the load never got slow. It describes a trap: Vault's health checks do not measure its storage.
+    time one server reports that it is active, and every server that it is unsealed. If not, the text says whether a
+    check turned red, or the load never got slow. This is a trap: Vault's health checks do not measure its storage.
     """
     longest_s, span, worst_s, reds = 0.0, "", 0.0, set[str]()
     for window in measure.windows(recording, fault):
@@ -127,7 +127,7 @@ def vault_green_but_sick(
 
 
 def _checks(recording: Recording, at_ns: Int64s) -> dict[str, Bools]:
-    """Each check of Vault at each moment. Raises HypothesisInvalidError if one was never sampled."""
+    """Whether each check of Vault is green at each moment. Raises HypothesisInvalidError if one was never sampled."""
     checks = {"no server, or several, active": _green(recording.series(_ACTIVE, "", unknown=_RED), 1, at_ns)}
     for host in sorted({*recording.series(_SEALED, unknown=_RED).host}):
         series = recording.series(_SEALED, host, unknown=_RED)

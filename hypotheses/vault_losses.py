@@ -30,18 +30,18 @@ def no_secret_lost(
 ) -> Held:
     """Each secret whose write Vault acknowledged is readable afterwards, and Vault's storage lists it.
 
-    Losses, phantoms and checkable writes are those of `no_acknowledged_write_lost`. Vault's active server still answers
-    from memory when its storage lost a secret. So the load of `vault.kv.write` also makes the storage list its secrets:
-    one that is not listed is lost, whatever was read.
+    Losses, phantoms and checkable writes are defined as in `no_acknowledged_write_lost`. Vault's active server still
+    answers from memory when its storage has lost a secret. So a `vault.kv.write` load also makes the storage list its
+    secrets: a secret that is not listed is lost, even if it could be read.
 
-    With `snapshot`, that snapshot was restored in this run: a secret acknowledged between its save and its restore may
-    be gone, and counts as rolled back. INVALID if fewer than `rolled_back_at_least` were.
+    `snapshot` names a snapshot that was restored in this run: a secret acknowledged between its save and its restore
+    may be gone, and counts as rolled back. INVALID if fewer than `rolled_back_at_least` secrets were rolled back.
     """
     ops, finals = recording.operations(load), recording.final_reads(load)
     if not ops.ok.any():
         raise HypothesisInvalidError(f"no secret of {load} was acknowledged, so there was nothing to lose")
     if not finals:
-        raise HypothesisInvalidError(f"the final reads of {load} are missing: the run ended before it made them")
+        raise HypothesisInvalidError(f"the final reads of {load} are missing: the run ended before the load made them")
     unlisted = _unlisted(recording, load)
     undone = _undone(recording, ops, snapshot)
     owed = ops.with_outcomes(np.where(undone, "unknown", ops.outcome))
@@ -75,8 +75,8 @@ def _unlisted(recording: Recording, load: str) -> int:
     signal = f"{load}.unlisted"
     if signal not in recording.signals:
         raise HypothesisInvalidError(
-            f"{load} had nothing listed by Vault's storage, and Vault reads from memory what that may have lost: this"
-            " needs a load of vault.kv.write or vault.token.churn that came to its end"
+            f"{load} has no list from Vault's storage, and Vault answers from memory even if the storage lost it: this"
+            " needs a load of vault.kv.write or vault.token.churn that ran to its end"
         )
     return int(recording.series(signal).value[-1])
 
@@ -108,19 +108,19 @@ def no_lease_lost(
 ) -> Held:
     """Each lease that Vault granted, and whose time has not run out, exists afterwards; each revoked one stays revoked.
 
-    The load is one of `vault.token.churn`: each token is a lease. At the end the load looks each lease up, and also
+    The load has the kind `vault.token.churn`: each token is a lease. At the end the load looks each lease up, and also
     lists the storage, because Vault answers lookups from memory. A token that Vault does not know, or does not list,
-    although its time had not run out, is lost. A revoked token that is valid is worse, and breaks it too.
+    although its time had not run out, is lost. A revoked token that is valid is worse, and breaks this too.
 
-    For each fault, at least half (or 500) of the leases granted while it was in force must be checkable, and of those
-    granted before it; otherwise INVALID. With `snapshot`, as for `no_secret_lost`: a lease granted between the save and
-    the restore may be gone, and one revoked there may be valid.
+    INVALID unless, for each fault, at least half (or 500) of the leases granted while it was in force can be checked,
+    and as many of the leases granted in the 5 s before it. `snapshot` works as in `no_secret_lost`: a lease granted
+    between the save and the restore may be gone, and a lease revoked between them may be valid.
     """
     ops, finals = recording.operations(load), recording.final_reads(load)
     if not ops.ok.any():
         raise HypothesisInvalidError(f"{load} was granted no lease, so there was nothing to lose")
     if not finals:
-        raise HypothesisInvalidError(f"the final reads of {load} are missing: the run ended before it looked leases up")
+        raise HypothesisInvalidError(f"the final reads of {load} are missing: the run ended before the look-ups")
     granted, unlisted = _Leases(recording, load, ops), _unlisted(recording, load)
     undone = _undone(recording, ops, snapshot)
     held = np.array([finals.get(key) == value for key, value in zip(ops.keys, ops.values, strict=True)], np.bool_)
@@ -144,8 +144,8 @@ def no_lease_lost(
     require(not lost.any() and not valid.any(), _leases(load, granted, lost, valid, unlisted=unlisted), **figures)
     if not granted.due.any():
         raise HypothesisInvalidError(
-            f"none of the {int(granted.kept.sum())} leases of {load} that nobody revoked was to last until it was"
-            " looked up: give the load a longer `ttl`, or revoke fewer"
+            f"none of the {int(granted.kept.sum())} leases of {load} that were not revoked should have lasted until the"
+            " look-up: give the load a longer `ttl`, or revoke fewer"
         )
     _enough_rolled_back(rolled_back, rolled_back_at_least, snapshot)
     excused = undone[granted.kept] & ~held[granted.kept]
@@ -153,7 +153,7 @@ def no_lease_lost(
     covered = coverage(recording, measure.pick(ops, granted.kept), checkable, excused=excused, fault=fault)
     _hold(load, covered, int((granted.due & ~read).sum()))
     return Held(
-        f"{_covered(covered)}: none was lost; {figures['revoked']} revoked ones stayed so"
+        f"{_covered(covered)}: none was lost; {figures['revoked']} revoked ones stayed revoked"
         + _and(rolled_back, snapshot),
         **figures,
         **covered.figures,
@@ -161,7 +161,7 @@ def no_lease_lost(
 
 
 class _Leases:
-    """Masks over the operations. `kept`: granted and not revoked; `due`: those of them with time left at the end."""
+    """Masks over the operations. `kept`: granted and not revoked; `due`: kept, and with time left at the end."""
 
     def __init__(self, recording: Recording, load: str, ops: Operations) -> None:
         self.ops = ops
@@ -197,14 +197,14 @@ def _leases(load: str, granted: _Leases, lost: Bools, valid: Bools, *, unlisted:
 
 
 def _covered(covered: Coverage) -> str:
-    text = f"{covered.whole[0]} of {covered.whole[1]} leases that nobody revoked could be checked, "
+    text = f"{covered.whole[0]} of {covered.whole[1]} leases that were not revoked could be checked, "
     if not covered.in_force[1]:
         return text + "none was granted while a fault was in force"
     return text + f"{covered.in_force[0]} of them granted while a fault was in force (of {covered.in_force[1]})"
 
 
 def _hold(load: str, covered: Coverage, unread: int) -> None:
-    """Raises HypothesisInvalidError when a fault could have lost leases that the check could not see."""
+    """Raises HypothesisInvalidError if a fault could have lost leases that the check could not see."""
     for step in covered.steps:
         for (seen, of), where in ((step.inside, "while it was in force"), (step.before, "in the 5s before it")):
             needed = min(math.ceil(of / 2), ENOUGH)
@@ -216,7 +216,7 @@ def _hold(load: str, covered: Coverage, unread: int) -> None:
                 )
     if not any(step.inside[1] or step.before[1] for step in covered.steps) and not covered.excused:
         raise HypothesisInvalidError(
-            f"no lease of {load} was granted while a fault was in force, nor in the 5s before one: it had none to lose"
+            f"no lease of {load} was granted while a fault was in force, nor in the 5s before one: none could be lost"
         )
 
 
@@ -232,7 +232,7 @@ def _enough_rolled_back(number: int, at_least: int, snapshot: str | None) -> Non
     """Raises HypothesisInvalidError if the restore undid too little to show anything."""
     if number < at_least:
         raise HypothesisInvalidError(
-            f"the restore of {snapshot!r} rolled back {number}, at least {at_least} were to be: too little was written"
+            f"the restore of {snapshot!r} rolled back {number}, expected at least {at_least}: too little was written"
             " between the save and the restore, or the restore did not reach Vault"
         )
 

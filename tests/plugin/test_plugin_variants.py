@@ -51,7 +51,7 @@ def test_a_candidate_that_is_slower_fails_the_comparison_alone(project, plant):
     result.stdout.fnmatch_lines(
         [
             "slow-disk: no_worse_than(candidate=new, baseline=old, figure=kv-writes.latency.p50, or_below=900ms)",
-            "kv-writes.latency.p50 is 1.5s, of the baseline 500ms: 3.00 times * in 3 rounds: worse by *",
+            "kv-writes.latency.p50 is 1.5s, the baseline's is 500ms: 3.00 times * in 3 rounds: worse by *",
             "comparison: *-slow-disk-compared-*",
             "see it again: hashidrill check *-slow-disk-compared-*",
             "FAIL *slow-disk *",

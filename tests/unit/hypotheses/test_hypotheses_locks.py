@@ -124,7 +124,7 @@ class TestNoTwoLockHolders:
         assert locks.check().figures["shed"] == 1
 
     def test_no_rival_is_invalid(self, tmp_path):
-        with pytest.raises(HypothesisInvalidError, match="none could be held twice"):
+        with pytest.raises(HypothesisInvalidError, match="no lock could be held twice"):
             Locks(tmp_path).session("A", 4).act("claim", "A", 5).act("refused", "A", 6).check()
 
     def test_no_holder_is_invalid(self, tmp_path):

@@ -60,7 +60,7 @@ class TestTelemetrySurvives:
         assert held.figures["longest_gap_s"] == pytest.approx(2, abs=0.7)
 
     def test_a_blind_reader_is_told_with_what_it_was_told(self, tmp_path):
-        with pytest.raises(Broken, match="was blind: without metrics for 20s") as broken:
+        with pytest.raises(Broken, match="was blind: it read no metrics for 20s") as broken:
             check("telemetry_survives", looks(tmp_path / "run", blind(10, 30)), **GAP)
         assert "first failure" in broken.value.text
         assert broken.value.figures["failed"] == broken.value.figures["looks"] == 60

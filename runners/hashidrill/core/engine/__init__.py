@@ -1,1 +1,1 @@
-"""Runs an experiment: `run` does it, and its docstring numbers the steps."""
+"""Runs an experiment: see `run.run`, whose docstring numbers the steps."""

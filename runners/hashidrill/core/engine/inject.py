@@ -40,7 +40,7 @@ REVERT_WITHIN_S = 45.0
 """How long one try to revert may take; longer than the timeout of any request that a revert makes."""
 _GAP_S = 0.1
 _LOOKS_AGAIN = 2
-"""How many looks in a row must prove the fault just before its revert, once one look failed."""
+"""After a failed look just before the revert, how many looks in a row must prove the fault."""
 
 
 Undoing = Callable[[frozenset[str]], str]
@@ -72,11 +72,10 @@ class InForce:
         return isinstance(self.fault, HappensOnce) and self.fault.once
 
     async def hold(self, for_s: float, *, lasts: Lasts = pause, undone_by: Undoing = lambda _: "") -> None:
-        """Holds the fault until it was in force this long, as `lasts(seconds)` counts it; the time of both proofs is
-        included.
+        """Holds the fault until it has been in force for `for_s`, the time of both proofs included. `lasts` waits.
 
-        There is no second proof for a fault that happens once (`once`), or for one that another fault has undone on
-        purpose: `undone_by(kinds)` returns such a fault of one of these kinds, proven since.
+        There is no second proof for a fault that happens once (`once`), or for a fault that another one has undone on
+        purpose: `undone_by(kinds)` returns the first of these kinds that was proven since, or "".
         """
         if self.happens_once:
             await lasts(self.left_s(for_s))
@@ -151,7 +150,7 @@ async def injected(
 
 
 def noted(fault: Fault, evidence: Evidence) -> dict[str, Any]:
-    """The evidence for the journal, with the observer's means and what those share with the injector."""
+    """The evidence for the journal, with the observer's means and what they share with the injector's."""
     return {**asdict(evidence), **(asdict(fault.observer) if fault.observer else {})}
 
 
@@ -293,7 +292,7 @@ def fault_from_undo(undo: dict[str, Any], hosts: Any) -> Fault:
     """Builds the fault again in a fresh process, from its undo in the journal. Raises UnknownNameError,
     ExperimentError.
     """
-    from hashidrill.core.experiment.model import fitted  # noqa: PLC0415 - as above
+    from hashidrill.core.experiment.model import fitted  # noqa: PLC0415 - as below
     from hashidrill.core.protocols import registry  # noqa: PLC0415 - the registry imports every fault
 
     cls = registry.fault(undo["kind"])

@@ -102,10 +102,10 @@ class Steered:
 
 
 async def climb(load: str, ramp: Ramp, monitor: Monitor, clock: Clock, levels: LoadGenerator) -> float:
-    """Rises one step after each `every` in which the conditions held. Returns the level that it ends at.
+    """Raises the level by one step after each `every` in which the conditions held. Returns the final level.
 
-    When they do not hold, it takes back the last step (unless `step_back` is false) and stops; with `resume` it
-    continues, up or down as the conditions say. A condition is judged over its own `for`, otherwise over the whole
+    When the conditions do not hold, it takes back the last step (unless `step_back` is false) and stops; with `resume`
+    it continues, up or down as the conditions say. A condition is judged over its own `for`, otherwise over the whole
     of `every`. At level 0 the load sends nothing, so its own conditions are not judged there.
     """
     if not ramp.by or ramp.every is None or not ramp.while_:

@@ -62,17 +62,17 @@ class LoadSpecification:
     namespace: str | None = None
     """Path of the network namespace that a client's command runs in; None: the runner's own."""
     access: Mapping[str, str] = field(default_factory=dict)
-    """Credentials for its agents, as variables of their product, like VAULT_TOKEN."""
+    """Credentials for the agents, as environment variables of their product, like VAULT_TOKEN."""
     others: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """The URLs of further agents that it asks, by the parameter that selects them."""
+    """The URLs of further agents that the load asks, by the parameter that selects them."""
 
 
 class LoadGenerator:
     """An async context manager around the generator's process.
 
     Use `async with LoadGenerator(clock, run_id) as loads:`, then `start`, `stop`, `final_reads`. If the process ends
-    by itself, the block is cancelled and DatacenterError is raised. When the block is left, operations in flight are
-    emitted first, and the process has ended.
+    by itself, the block is cancelled and DatacenterError is raised. After the block, the operations in
+    flight have been emitted and the process has ended.
 
     `entrances` are the credentials of agents, by the start of their URL (hashidrill.core.loads.http_client). With a
     `fleet`, this process directs several workers and reports to the engine as one generator
@@ -196,7 +196,7 @@ class LoadGenerator:
         try:
             await self._process.stdin.send(line.encode() + b"\n")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            # the process has ended: its reader knows why, and cancels this task to say so
+            # the process has ended: `_read` knows why, raises it, and so cancels this task
             await anyio.sleep_forever()
 
     async def _say(self, line: str, answer: str, within_s: float) -> None:

@@ -242,9 +242,7 @@ def misfits(wanted: Wants, machine: Machine) -> list[str]:
 
 
 def require(experiment: Experiment, required: Requires, folder: Path, *, machine: Machine | None = None) -> None:
-    """Raises UnfitError with everything that the machine lacks for the experiment. `machine` None: this one, measured
-    now.
-    """
+    """Raises UnfitError with everything that the machine (by default this one, now) lacks for the experiment."""
     wanted = wants(experiment, required)
     if lacks := misfits(wanted, machine or Machine.here(folder, wanted.operations_per_s)):
         raise UnfitError("; ".join(lacks))

@@ -44,7 +44,7 @@ class MethodClock:
         return now - self.began_ns - self._stood_ns
 
     def ns(self, at_s: float) -> int:
-        """When the method reaches `at_s`, on the run's clock, unless the clock stands still before."""
+        """The time on the run's clock when the method reaches `at_s`, unless the method's clock stands still before."""
         return self.began_ns + self._stood_ns + round(at_s * _NS)
 
     async def until(self, at_s: float) -> None:
@@ -80,8 +80,8 @@ class MethodClock:
     ) -> AsyncIterator[None]:
         """Stops the clock inside the block; several tasks may be in such a block at once.
 
-        Calls `stops()` after the clock stopped, and `goes(for_ns)` when it goes on, with the time that it stood
-        still.
+        Calls `stops()` after the clock stopped, and `goes(for_ns)` when the clock goes on, with the time for which it
+        stood still.
         """
         self._waiters += 1
         if self._waiters == 1:

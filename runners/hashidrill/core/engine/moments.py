@@ -1,6 +1,6 @@
 """When a step of the method begins: at its time, after the faults that it waits for, and at its moment (`when:`).
 
-What a product shows is sampled every `_EVERY_S` while a step waits, over connections of its own: the run's own probes
+What a product shows is sampled every `_EVERY_S` while a step waits, over separate connections: the run's own probes
 look once or twice a second, which is too seldom to begin a fault during an election.
 """
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 _EVERY_S = 0.05
 _GAP_S = 0.01
 NEVER_CAME = "the moment never came"
-"""How the reason of such a run begins."""
+"""The first words of the reason for which a run ends if its moment does not come."""
 _FRESH_S = 1.0
-"""An older look at a server says nothing about how far it is behind now."""
+"""An older look at a server does not show how far the server is behind now."""
 
 
 async def begins(running: Run, number: int, step: Step | Mark) -> None:
     """Returns when that step of the method may begin.
 
-    While it waits, the method's clock stands still, and with it the levels of the loads. Raises MomentError.
+    While the step waits, the method's clock and the levels of the loads stand still. Raises MomentError.
     """
     await running.method.until(step.at)
     awaited = running.settling.open(number)
@@ -50,7 +50,7 @@ async def begins(running: Run, number: int, step: Step | Mark) -> None:
 
 
 async def _come(running: Run, number: int, when: Moment, *, within_s: float) -> None:
-    """Returns once the moment comes, from now on. Raises MomentError if it does not come in time."""
+    """Waits, from now on, for the moment. Raises MomentError if it does not come in time."""
     began_ns = running.clock.now_ns()
     said: dict[str, Any] = {"step": number, "when": str(when)}
     async with _looking(running, when) as look:
@@ -150,12 +150,12 @@ class _Signals:
         return f"{sample.host}: {sample.text or self._when.kind}" if sample.value > value else None
 
     def _behind(self, host: str) -> str | None:
-        """By the leader's index of its last look: that one was before this look at the host, so it lacks no less."""
+        """Compares with the leader's last known index. It is older than the host's, so the host lacks at least that."""
         lag = self._lag(host)
         return f"{host} is {lag:.0f} entries behind" if lag >= self._when.entries else None
 
     def _lag(self, host: str) -> float:
-        """How many entries that server is behind the leader; -1 if one of them is not known."""
+        """How many entries that server is behind the leader; -1 if either index is unknown."""
         since_ns = self._now_ns() - _FRESH_S * 1e9
         fresh = {key: each for key, each in self._last.items() if each[0] >= since_ns}
         leaders = [(value, of) for (signal, of), (_, value, leads) in fresh.items() if signal == self._term and leads]

@@ -2,8 +2,8 @@
 
 It decides steady states, guardrails and ramps, and feeds the live view. Verdicts come from the recording alone,
 offline. The figures follow the definition of hashidrill.core.judging.measure: latency counts from the moment an
-operation was due, and an unacknowledged operation is infinitely slow. Operations that still wait have waited for at
-least their age. If no operation waits, the figures equal those of a verdict.
+operation was due, and an unacknowledged operation is infinitely slow. An operation that still waits takes at least as
+long as it has waited. If no operation waits, the figures equal a verdict's.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _USUAL = 2.0
 
 
 class Ended:
-    """The ended operations of one load, and those known to wait."""
+    """The ended operations of one load, and its operations that are known to wait."""
 
     def __init__(self) -> None:
         # in order of arrival; `_heard` never decreases, so bisection finds a window without a scan
@@ -119,8 +119,8 @@ class Window:
     def errors(self) -> float:
         """Share of operations that were not acknowledged, 0 to 1; NaN if nothing is known.
 
-        An operation counts as an error once it has waited for the whole window, and twice as long as any served one
-        in it. If none was served, and some failed or waited that long, the share is 1.
+        An operation counts as an error once it has waited for the whole window, and twice as long as any operation
+        served in it. If no operation was served, and some failed or waited that long, the share is 1.
         """
         age_ns = (self.end_ns - self.due_ns).astype(np.float64)
         patience_ns = self._patience_ns()
@@ -210,7 +210,7 @@ class Window:
 
 @dataclass(frozen=True)
 class _Course:
-    """`waits[i]` is the share not served by `at_s[i]`, `left` the share after the last of them."""
+    """`waits[i]` is the share of operations not served by `at_s[i]`, `left` the share not served by the last one."""
 
     at_s: Floats
     waits: Floats
@@ -266,7 +266,7 @@ _PROMISED = {"p50_below": "latency.p50", "p99_below": "latency.p99", "errors_bel
 
 
 def promises(experiment: Experiment) -> list[Condition]:
-    """What the steady state and the expectations promise of the loads, as conditions that can be watched."""
+    """What the steady state and the expectations promise about the loads, as conditions that can be watched."""
     found = [each for each in experiment.steady_state.require if each.source in experiment.traffic]
     for expected in experiment.expect:
         load = expected.params.get("load") or expected.params.get("client")
@@ -280,7 +280,7 @@ def promises(experiment: Experiment) -> list[Condition]:
 class Monitor:
     """Trailing windows over operations and samples; `keep_s` is the longest window that a caller will ask for.
 
-    `probes` are those of the run; default: those of hosts and products.
+    `probes` are the run's probes, by default the probes of hosts and products.
     """
 
     def __init__(self, loads: Iterable[str], keep_s: float = KEEP_S, probes: Iterable[Sampled] | None = None) -> None:
@@ -364,7 +364,7 @@ class Monitor:
         )
 
     def broken(self, promised: Iterable[Condition], now_ns: int) -> str:
-        """The promises that were broken over the last `BREACH_S`, with what was measured; "" if none surely was."""
+        """The promises that were broken over the last `BREACH_S`, with what was measured; "" if none certainly was."""
         readings = {str(each): (each, self.reading(each, now_ns, BREACH_S)) for each in promised}
         return "; ".join(
             f"{name} ({reading})"
@@ -389,10 +389,10 @@ class Monitor:
         return f"the load generator was silent for {silent_s:g}s" if now_ns - heard_ns > silent_s * 1e9 else ""
 
     def _blind(self, condition: Condition, now_ns: int, window_s: float) -> str:
-        """Why the signal is unknown, as a whole or on a host without a fault; "" if each was sampled successfully.
+        """Why the signal is unknown, everywhere or on one host without a fault; "" if it is known.
 
-        Looks over the window, or as long as the probe may be silent. A signal that only the leader reports needs no
-        other host. A load's own signal is unknown only if looks failed, because a load need not look all the time.
+        Looks back over the window, or longer if the probe may be silent for longer. A signal that only the leader
+        reports needs no other host. A load's own signal is unknown only if looks failed: it need not look all the time.
         """
         signal = f"{condition.source}.{condition.what}"
         silent_s, of_each_host = self._silent.get(signal, (SILENT_S, True))

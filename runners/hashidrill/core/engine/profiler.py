@@ -1,9 +1,9 @@
 """Takes Go profiles (pprof) of the servers while a run goes on, and keeps them in the recording.
 
-One set of all servers in the steady state, to compare with, and one each time a promise of the experiment is broken for
-`BREACH_S` seconds while another set of faults and marks than before is in force; with `profiles: always` also one for
-each such set without a breach. A set never holds up the run: only the end of the steady state waits for one that is
-being taken, a few seconds at most. A server that refuses is left out.
+It takes one set of profiles of all servers in the steady state, to compare with. It takes another one when a promise of
+the experiment is broken for `BREACH_S` seconds under a new combination of faults and marks; with `profiles: always`,
+each new combination also gets a set without a breach. Only the end of the steady state waits for a set that is being
+taken, a few seconds at most. A server that refuses is left out.
 
 What it costs: Go interrupts each running thread 100 times a second for `CPU_S` seconds, and stops the program for a
 moment to list its goroutines. A set of three servers of Consul 1.22.2 takes 3.4 s; in two runs of raft/bloated-leader
@@ -102,7 +102,7 @@ class Profiler:
         return [mark.mark for mark in self._running.marks.values()]
 
     def _steady(self, *, late: bool = False) -> str:
-        """HEALTHY late in the steady state, once it has held without a break, and again if it broke since."""
+        """HEALTHY if a healthy set is due: once the steady state has held long enough, and again after each break."""
         running, steady = self._running, self._running.experiment.steady_state
         now = running.clock.now_ns()
         readings = [(one, running.monitor.reading(one, now, one.window_s or steady.for_)) for one in steady.require]
@@ -128,7 +128,7 @@ class Profiler:
         await all_at_once(partial(self._of_server, host, agent, number, why) for host, agent in servers)
 
     async def _of_server(self, host: Host, agent: str, number: int, why: str) -> None:
-        """Its goroutines come last, so that listing them is not in the profile of its CPU."""
+        """Takes the goroutines last, so that the CPU profile does not contain the work of listing them."""
         during = [kind for kind in KINDS if kind != "goroutine"]
         await all_at_once(partial(self._profile, host, agent, kind, number, why) for kind in during)
         await self._profile(host, agent, "goroutine", number, why)
@@ -152,7 +152,7 @@ class Profiler:
         )
 
     async def _asked(self, host: Host, agent: str, kind: str) -> bytes:
-        """The profile. Raises FaultError without one."""
+        """Returns the profile. Raises FaultError if the server does not give one."""
         path = self._paths[agent] + _PATHS.get(kind, kind)
         params = {} if kind == "goroutine" else {"seconds": str(CPU_S)}
         answer = await host.use(AgentApi).api(

@@ -81,8 +81,8 @@ async def close_recording(
     """Flushes the recording, writes run.json, seals both, and writes `end` last. Returns the final (outcome, error).
 
     A run whose recording could not be written has crashed, whatever its outcome was; only a fault that stays in
-    force is worse. Raises RecordingError if `end` itself could not be written: the recording then looks like that of
-    a run that died.
+    force is worse. Raises RecordingError if `end` itself could not be written: then the recording looks as if the run
+    had died.
     """
     try:
         await anyio.to_thread.run_sync(writer.close)
@@ -105,8 +105,8 @@ def _unrecorded(outcome: str, error: str, failure: str) -> tuple[str, str]:
 
 
 async def revert_again(running: Run, journal: Path, error: str) -> tuple[str, str]:
-    """Tries again after a revert failed. Returns the run's (outcome, error): the ones it had before if no fault is left
-    in force.
+    """Tries again after a revert failed. Returns the run's (outcome, error): `fault` if all faults that were left are
+    proven gone now, otherwise `revert`.
 
     The loads have stopped. Every fault of the journal that was not proven gone is reverted, the latest first. A
     failure here does not stop the run from being closed: a fault that the journal does not call gone counts as in
@@ -173,8 +173,8 @@ async def run(
     6. Stop the loads; final reads for the durability checks; collect logs.
     7. Close the recording, and write `end` last (`close_recording`). A separate step judges the recording later.
 
-    Any failure of a run becomes its outcome; a recording that can no longer be written ends it as `crashed`. On
-    cancellation it reverts and closes, then passes the cancellation on. Raises RecordingError if not even `end`
+    Any failure of a run becomes its outcome; a run whose recording can no longer be written ends as `crashed`. On
+    cancellation `run` reverts and closes, then passes the cancellation on. Raises RecordingError if not even `end`
     could be written.
 
     Everything that a run touches is a parameter, so that tests can pass their own: `load_generator` offers the loads
@@ -183,7 +183,7 @@ async def run(
     `stop` waits until the run must stop, and returns why: everything is reverted, and the outcome is `interrupted`.
     `admits` is entered around each fault. `attendant` acts while the faults last, and ends the method
     (hashidrill.core.engine.steps). The lines that `teller` receives become notes of the journal. `key` signs the
-    journal. `probe_secrets` are those of `probes:`, by their places.
+    journal. `probe_secrets` are the secrets of `probes:`, by their places.
     """
     redactor = redactor or Redactor()
     writer = recording_writer(path, redactor)
@@ -410,7 +410,7 @@ async def _hold_steady_state(running: Run) -> None:
 
 
 def _measured(running: Run, condition: Condition, reading: Reading) -> str:
-    """If a condition does not hold, adds the reason that the experiment's probe gave."""
+    """What was measured; if the condition does not hold, with the reason that the experiment's own probe gave."""
     own = condition.source in running.experiment.probes and not reading.surely(condition)
     said = running.monitor.said(condition) if own else ""
     return f"{reading}; last look: {said}" if said else str(reading)
@@ -442,7 +442,7 @@ async def _method(running: Run, levels: LoadGenerator) -> str:
 async def _watch_guardrails(running: Run, method: anyio.CancelScope, tripped: list[str]) -> None:
     """Cancels the method once a guardrail's condition holds over its whole window.
 
-    A guardrail trips as well when its signal is unknown for that long: an unseen harm must end too.
+    A guardrail also trips when its signal is unknown for that long, because harm that nothing shows must end too.
     """
     while True:
         now = running.clock.now_ns()

@@ -64,7 +64,7 @@ class LooksAround(Attendant, Protocol):
     """An attendant who sees the datacenter, with its loads, before anything is broken."""
 
     async def look_around(self) -> None:
-        """Returns once they are ready; the steady state is required before, and again after that."""
+        """Returns once the attendant is ready; the steady state must hold before this call, and again after it."""
 
 
 class RunnableDatacenter(Datacenter, Protocol):
@@ -118,7 +118,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self.method = MethodClock(self.clock)
-        """The time of the method; it starts again with the method."""
+        """The time of the method; the method starts it again."""
         self.settling = Settling(self.experiment.method)
         self.unmet: tuple[str, ...] = ()
         """The conditions of the steady state that do not hold yet, each with its measured value."""
@@ -183,7 +183,7 @@ def _later(each: Ending, by_ns: int) -> Ending:
 
 
 class Teller:
-    """Call it with a line of text. The journal publishes the lines it keeps, so none is shown twice."""
+    """Call it with a line of text. The journal publishes the lines it keeps, so no line is shown twice."""
 
     def __init__(self, events: Bus, redactor: Redactor) -> None:
         self._events, self._redactor = events, redactor

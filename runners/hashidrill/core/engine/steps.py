@@ -211,7 +211,7 @@ _SETTLED_EVERY_S = 0.1
 async def attended(running: Run, attendant: Attendant, method: anyio.CancelScope) -> None:
     """Waits for the attendant's moment, lets the person act, and ends the method."""
     await running.method.until(attendant.at_s)
-    async with running.stands_still(["whoever attends"]):
+    async with running.stands_still(["the person who attends"]):
         await _settled(running, attendant.at_s)
         running.journal.write("attended.begins", sync=True, at_s=attendant.at_s, in_force=sorted(running.in_force))
         running.keeping.cancel()

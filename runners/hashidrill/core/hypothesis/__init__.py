@@ -9,7 +9,7 @@
         require(p50 < p50_below, f"p50 of {load} was {p50:.3f}s, expected under {p50_below}", p50_s=p50)
         return Held(f"p50 of {load} was {p50:.3f}s", p50_s=p50)
 
-The keyword-only parameters are what YAML may write; their annotations say how text is read. A plain `assert` works as
+YAML may set the keyword-only parameters; their annotations say how YAML's text is read. A plain `assert` works as
 well as `require`. A hypothesis never looks at the clock or the network: it is a pure function of the recording.
 
 `comparison` does the same for a function of several recordings, which an experiment with variants names under

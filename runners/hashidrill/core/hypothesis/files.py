@@ -61,7 +61,7 @@ class Finder:
 
 
 def collect(folders: Sequence[Path]) -> dict[str, Hypothesis]:
-    """Every hypothesis by its name. The first folder wins; two of one name in one folder are an error."""
+    """Every hypothesis by its name. The first folder wins; one name twice in one folder is an error."""
     found: dict[str, Hypothesis] = {}
     for folder in reversed(folders):
         for name, each in _in_folder(folder).items():
@@ -72,9 +72,9 @@ def collect(folders: Sequence[Path]) -> dict[str, Hypothesis]:
 
 
 def _find_early(name: str, folders: list[Path], versions: Versions | None = None) -> Hypothesis | None:
-    """The hypothesis of that name, importing only the one shipped file that has it, and all files of a user's folders.
+    """Finds the hypothesis while importing only the shipped file that has it, and all files of the user's folders.
 
-    None if only importing everything can decide: no file seems to have it, or two files of one folder do.
+    None if only importing everything can decide, because no file, or more than one file of a folder, seems to have it.
     """
     shipped = None if VARIABLE in os.environ else _shipped().resolve()
     own = {folder: _in_folder(folder, versions) for folder in folders if folder != shipped}
@@ -93,7 +93,7 @@ def _find_early(name: str, folders: list[Path], versions: Versions | None = None
 
 
 def folders_of(near_to: Path | None = None, *, named: Path | None = None) -> list[Path]:
-    """Nearest first: next to or above the experiment, next to or above the working directory, the shipped ones.
+    """The folders, nearest first: next to or above the experiment or the working directory, then the shipped folder.
 
     Without an experiment, searches the folder that the user named and the shipped hypotheses.
     """
@@ -106,13 +106,13 @@ def folders_of(near_to: Path | None = None, *, named: Path | None = None) -> lis
 
 
 def folder_in(named: Path) -> Path:
-    """The folder of hypotheses that a user names: that one, or the one in it. Raises UsageError if there is none."""
+    """The named folder, or the `hypotheses` folder in it. Raises UsageError if neither holds hypotheses."""
     if in_recording(named):
         raise UsageError(
             f"{named}: is in a recording, and hashidrill runs no code from recordings; name a folder elsewhere"
         )
     if not named.is_dir() or (named.resolve().name != FOLDER and not (named / FOLDER).is_dir()):
-        raise UsageError(f"{named}: is no folder called {FOLDER!r} and holds none; name the one with your hypotheses")
+        raise UsageError(f"{named}: is not a folder called {FOLDER!r} and has none; name the one with your hypotheses")
     return named if named.resolve().name == FOLDER else named / FOLDER
 
 
@@ -143,7 +143,7 @@ def unrun(near_to: Path | None = None) -> Callable[[str], Hypothesis]:
 
 
 def outlines(near_to: Path | None = None) -> dict[str, Hypothesis]:
-    """The user's own hypotheses by name, from the text of their files: parameters take anything, no code is run."""
+    """The user's own hypotheses by name, from the text of their files: no code runs, and parameters accept anything."""
     shipped = _shipped().resolve()
     own = [folder for folder in folders_of(near_to or Path.cwd()) if folder != shipped]
     files = [file for folder in reversed(own) for file in _versions(folder)]
@@ -242,7 +242,7 @@ def _in_file(path: Path, _mtime_ns: int, _size: int) -> tuple[Hypothesis, ...]:
 
 
 def from_source(file: str, source: bytes) -> list[Hypothesis]:
-    """The hypotheses that this Python defines; `file` stands for it in messages. Raises UsageError.
+    """The hypotheses that this Python source defines; messages name it as `file`. Raises UsageError.
 
     Compiles exactly these bytes and bypasses Python's cache of compiled files, so `source_of` returns what ran.
     """
@@ -255,7 +255,7 @@ def from_source(file: str, source: bytes) -> list[Hypothesis]:
     lines = source.decode(errors="replace").splitlines(keepends=True)
     linecache.cache[file] = (len(source), None, lines, file)  # for the text of an assertion that broke
     try:
-        exec(compile(source, file, "exec", dont_inherit=True), vars(module))  # noqa: S102 - this is what it is for
+        exec(compile(source, file, "exec", dont_inherit=True), vars(module))  # noqa: S102 - runs the user's code
     except HashidrillError:
         del sys.modules[name]
         raise
@@ -326,7 +326,7 @@ def looking_up(lookup: Callable[[str], Hypothesis]) -> Iterator[None]:
     """Within this block, `get` returns the hypothesis that `lookup` finds, also when one hypothesis calls another."""
 
     def alone(name: str) -> Hypothesis:
-        token = _lookup.set(None)  # it may itself ask
+        token = _lookup.set(None)  # the lookup may itself call `get`
         try:
             return lookup(name)
         finally:

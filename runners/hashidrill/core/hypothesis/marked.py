@@ -35,8 +35,8 @@ Look = tuple[str, str | None, int, int]
 class Broken(AssertionError):  # noqa: N818 - it is a finding, not a mistake
     """A hypothesis that did not hold: `text` for a person, `figures` the numbers behind it.
 
-    `witnesses`: looks of which each shows the break by itself, as (signal, host or None for all, start and end in ns).
-    While one of them is valid, the finding stands, whatever else of the run is in doubt.
+    `witnesses` are looks that each prove the break alone, as (signal, host or None for all, start and end in ns).
+    While one of them is valid, the finding counts, whatever else in the run is in doubt.
     """
 
     def __init__(self, text: str, witnesses: Sequence[Look] = (), /, **figures: Any) -> None:
@@ -82,9 +82,7 @@ class Hypothesis:
     of_rounds: bool = False
     """Whether each side of a comparison receives the recordings of all rounds, not of one."""
     never: Never | None = None
-    """Why it could never be judged in an experiment, as (parameter, text) pairs for its parameters and the
-    experiment.
-    """
+    """Called with parameters and an experiment; yields (parameter, text): why it could never be judged there."""
 
     def check(self, recording: Any, params: Mapping[str, Any]) -> Held:
         """Judges a hashidrill.core.recording.Recording (a comparison: a tuple of its sides). Returns what held, with
@@ -169,7 +167,7 @@ def plain(figures: Mapping[str, Any]) -> Figures:
 
 
 def _plain(value: Any) -> float | str | list[str]:
-    import numpy as np  # noqa: PLC0415 - a tenth of a second that whoever only looks for parameters need not pay for
+    import numpy as np  # noqa: PLC0415 - it takes a tenth of a second, and looking for parameters does not need it
 
     if isinstance(value, (list, tuple, set)):
         return [str(each) for each in value]
@@ -302,7 +300,7 @@ Since = Literal["end", "start"]
 def needs_fault(params: Any, experiment: Experiment) -> Iterator[tuple[str, str]]:
     """For `@hypothesis(never=needs_fault)`: a method of marks alone breaks nothing, and each run of it is INVALID.
 
-    A mark counts where the parameter `fault` names it.
+    A mark counts only if the parameter `fault` names it.
     """
     if getattr(params, "fault", None) or _spans(experiment, None):
         return
@@ -315,10 +313,10 @@ def room(
 ) -> Never:
     """For `@hypothesis(never=room())`: the time in the parameter `key` must end before the loads stop.
 
-    The time counts from the end of the last step that `fault` names (of all faults, if it names none), or from the
-    start of the first one; the hypothesis's parameter `since` decides, if it has one. A parameter `window` is
-    measured after it, so it adds its own length, unless `window=False`. With `until="fault"` the longest such step
-    itself must last for that time.
+    The time starts at the end of the last step that `fault` names (of all faults if it is not set), or at the start of
+    the first one; the hypothesis's parameter `since`, if it has one, decides. The length of a parameter `window` is
+    added, because the window is measured after that time, unless `window=False`. With `until="fault"` the longest such
+    step itself must last for that time.
     """
 
     def never(params: Any, experiment: Experiment) -> Iterator[tuple[str, str]]:
