@@ -32,7 +32,7 @@ class _OwnHosts(BaseService):
 
 
 class ProductService(_OwnHosts):
-    """A product with an HTTP API, a page for people and ACLs (`rights.py` in its folder)."""
+    """A product with an HTTP API, a web UI and ACLs (`rights.py` in its folder)."""
 
     ui: ClassVar[str] = "/ui/"
     transport: Any = None

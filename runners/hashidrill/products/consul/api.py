@@ -1,4 +1,4 @@
-"""How Consul faults call its HTTP API, and what they wait for. Paths and fields as in 1.10.3 and 1.22.2."""
+"""How Consul's faults call its HTTP API, and what they wait for. Paths and fields are those of 1.10.3 and 1.22.2."""
 
 import contextlib
 import re
@@ -16,10 +16,10 @@ AGENT = "consul"
 _OF_SERVERS = ("server", "spare")
 """The roles of hosts that have a server, or may get one."""
 ALIVE, LEFT = 1, 3
-"""Serf's state of a live member; 4 is failed."""
+"""Serf's states of a live member, and of one that left; 4 is failed."""
 _STILL_S = 40.0
-"""A restarted agent catches up within about 3 s here; a busy machine takes longer. Give up after this long without
-progress: another step done, or fewer log entries left than ever before."""
+"""Give up after this long without progress, which is a further step, or fewer missing log entries than ever before.
+A restarted agent was measured to catch up within about 3 s; a busy machine takes longer."""
 _BACK_WITHIN_S = 180.0
 """Give up after this long in any case: a server that catches up this slowly may never finish."""
 _MOVING = (
@@ -37,9 +37,9 @@ _COPY_WITHIN_S = 30.0
 """Copying a million keys takes this long."""
 _BACK_SOON_S = 20.0
 _VOTER_STILL_S = 60.0
-"""Autopilot makes a new server a voter once it was healthy for 10 s (server_stabilization_time)."""
+"""Autopilot makes a new server a voter once it has been healthy for 10 s (server_stabilization_time)."""
 _LOG_GAP = 128
-"""A server this many log entries behind the leader still counts as in step: under load it always lags a little."""
+"""A server this many log entries behind the leader still counts as caught up: under load it always lags a little."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ async def raft_stats(host: Host) -> Mapping[str, str]:
 
 
 async def version_of(host: Host) -> tuple[int, ...]:
-    """Like (1, 22, 2). Raises FaultError."""
+    """The agent's version, like (1, 22, 2). Raises FaultError."""
     text = str((await agent_self(host))["Config"]["Version"])
     return tuple(int(number) for number in re.findall(r"\d+", text)[:3])
 
@@ -92,7 +92,7 @@ def servers_of(hosts: Hosts) -> list[Host]:
 
 
 async def ask_servers(hosts: Hosts, path: str, params: Mapping[str, str] | None = None, *, but: str = "") -> Any:
-    """The answer of the first server that gives one, except `but`. Raises FaultError if none does.
+    """The answer of the first server other than `but` that answers. Raises FaultError if no server does.
 
     It also asks spare hosts: a later process does not know which of them have become servers.
     """
@@ -122,13 +122,13 @@ async def leader_of(hosts: Hosts) -> str | None:
 
 
 async def peers(hosts: Hosts, *, but: str = "") -> list[Peer]:
-    """Raft's configuration, from any server but that one. Raises FaultError."""
+    """Raft's configuration, from any server other than `but`. Raises FaultError."""
     answer = await ask_servers(hosts, "/v1/operator/raft/configuration", {"stale": ""}, but=but)
     return [Peer(one["ID"], one["Node"], one["Address"], one["Voter"]) for one in answer["Servers"]]
 
 
 async def member_states(hosts: Hosts, *, but: str) -> dict[str, int]:
-    """Serf's state of each member by name, as another server than `but` sees it. Raises FaultError."""
+    """Serf's state of each member by name, as a server other than `but` sees it. Raises FaultError."""
     return {one["Name"]: one["Status"] for one in await ask_servers(hosts, "/v1/agent/members", but=but)}
 
 
@@ -223,8 +223,8 @@ async def _behind(hosts: Hosts, host: Host, leader: str) -> int:
 async def leader_of_terms(hosts: Hosts) -> tuple[str | None, int]:
     """The server that reports itself as leader in the term that most servers report, and that term.
 
-    Each server is asked for its own state in Raft, unlike `leader_of`, which asks for the others' view and suits
-    faults that change the leadership. None and 0 when no such server or no such term is found.
+    It asks each server for its own state in Raft, which suits faults that change the leadership; `leader_of` asks each
+    server which leader it knows. None if there is no such server; 0 if no server answers.
     """
     said: dict[str, tuple[str, int]] = {}
 
@@ -252,9 +252,9 @@ async def ask_another_for(
 ) -> list[ApiAnswer]:
     """Answers from another server's own copy of the state (`stale`), as Raft replicated it; all from the same server.
 
-    A write through `host` is proven by reading it from another host. Followers are asked first, because the leader took
-    the write itself. A server that knows no leader is out of date and skipped. If there is no other server, `host`
-    answers with the leader's state. Raises FaultError when none answers.
+    A write through `host` is proven by reading it from another host. Followers are asked first, because the leader
+    itself accepted the write. A server that knows no leader is out of date and is skipped. If there is no other server,
+    `host` answers with the leader's state. Raises FaultError if no server answers.
     """
     leader = await leader_of(hosts)
     others = sorted((one for one in servers_of(hosts) if one.name != host.name), key=lambda one: one.name == leader)
@@ -279,19 +279,19 @@ async def ask_another_for(
 
 
 async def leader_soon(hosts: Hosts) -> str:
-    """The leader, waiting for an election to end. Raises FaultError if none is elected."""
+    """The leader, after waiting for an election to end. Raises FaultError if no server is elected."""
 
     async def leads() -> tuple[str | None, str]:
-        return await leader_of(hosts) or None, "nobody leads"
+        return await leader_of(hosts) or None, "no server leads"
 
     try:
-        return await wait_until("somebody to lead", leads, within_s=_LED_WITHIN_S)
+        return await wait_until("a server to lead", leads, within_s=_LED_WITHIN_S)
     except WaitTimeoutError:
         raise FaultError("right now no majority of the servers knows a leader") from None
 
 
 async def wait_for_voter(hosts: Hosts, host: Host) -> None:
-    """Waits, while it catches up, until Raft's configuration has it as a voter. Raises WaitTimeoutError.
+    """Waits until Raft's configuration has the host as a voter, while the host catches up. Raises WaitTimeoutError.
 
     Autopilot does not promote a server that is hundreds of log entries behind.
     """
@@ -299,7 +299,7 @@ async def wait_for_voter(hosts: Hosts, host: Host) -> None:
     async def votes() -> tuple[bool | None, str, _Far | None]:
         try:
             found = {peer.name: peer.voter for peer in await peers(hosts)}
-            here = "a voter" if found.get(host.name) else "no voter yet" if host.name in found else "not there"
+            here = "a voter" if found.get(host.name) else "not yet a voter" if host.name in found else "absent"
             if found.get(host.name):
                 return True, "", None
             leader = await leader_of(hosts)
@@ -338,7 +338,7 @@ async def when_led(
 ) -> ApiAnswer:
     """The answer to a repeatable request; repeats it while answers say that leadership is moving.
 
-    Raises FaultError without an answer, and WaitTimeoutError without a leader for long.
+    Raises FaultError if no answer comes, and WaitTimeoutError if leadership moves for longer than 15 s.
     """
 
     async def ask() -> tuple[ApiAnswer | None, str]:
@@ -354,6 +354,6 @@ async def wait_for_leader(hosts: Hosts, what: str, wanted: Sequence[str], *, wit
 
     async def leads() -> tuple[str | None, str]:
         leader = await leader_of(hosts)
-        return (leader if leader in wanted else None), f"{leader or 'nobody'} leads"
+        return (leader if leader in wanted else None), f"{leader or 'no server'} leads"
 
     return await wait_until(what, leads, within_s=within_s, gap_s=0.05)

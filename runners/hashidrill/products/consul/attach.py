@@ -66,14 +66,14 @@ class ConsulAttach(product.Product):
     }
 
     def headers(self, said: Mapping[str, str]) -> Mapping[str, str]:
-        """Namespace and partition; and the name and password of a proxy in front of Consul, as CONSUL_HTTP_AUTH."""
+        """Namespace and partition, and the name and password for a proxy in front of Consul (CONSUL_HTTP_AUTH)."""
         found = {"X-Consul-Namespace": said.get("namespace"), "X-Consul-Partition": said.get("partition")}
         if "http_auth" in said:
             found["Authorization"] = f"Basic {base64.b64encode(said['http_auth'].encode()).decode()}"
         return {name: value for name, value in found.items() if value}
 
     async def discover(self, wire: Wire) -> product.Found:
-        """Hosts from the members, their meta from the catalog, servers and voters from Raft's configuration."""
+        """Takes hosts from the members, their meta from the catalog, leader and voters from Raft's configuration."""
         answer = await read(wire, "/v1/agent/members", needs=_NODES)
         members: list[dict[str, Any]] = _listed(answer, wire, "/v1/agent/members")
         catalog = await read(wire, "/v1/catalog/nodes", needs=_NODES, params={"stale": ""})
@@ -104,8 +104,8 @@ class ConsulAttach(product.Product):
         )
 
     def hello(self, port: int) -> bytes:
-        """Opens a multiplexed connection (0x04) on the RPC port, and sends a yamux ping on it. Empty if the port wants
-        TLS.
+        """The bytes that open a multiplexed connection (0x04) on the RPC port and send a yamux ping on it; empty for
+        other ports.
         """
         return b"\x04" + struct.pack(">BBHII", 0, 2, 1, 0, 7) if port == _RPC_PORT else b""
 

@@ -1,9 +1,9 @@
 """Reads and bloats files of BoltDB, in which Consul's servers keep their Raft log (boltdb/bolt v1 and bbolt alike).
 
-All pages have one size. The first two are meta pages; the valid one with the higher transaction number counts, and says
-where the list of free pages is. Every commit rewrites that list, 8 bytes per page, so a long list makes every commit
-expensive. Layouts: go.etcd.io/bbolt internal/common/page.go, meta.go and internal/freelist/shared.go; bolt v1.3.1 has
-the same.
+All pages have the same size. The first two are meta pages; the valid meta page with the higher transaction number
+counts, and says where the list of free pages is. Every commit rewrites that list, 8 bytes per page, so a long list
+makes every commit expensive. The layouts are those of go.etcd.io/bbolt internal/common/page.go, meta.go and
+internal/freelist/shared.go, and the same in bolt v1.3.1.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NO_FREELIST = 2**64 - 1
 _COUNT_OVERFLOW = 0xFFFF
 """From this many free pages on, the page's own count field is too small; the count is then in the next 8 bytes."""
 ID_BYTES = 8
-"""What one free page costs each commit."""
+"""The bytes that one free page adds to each commit."""
 
 
 class BoltError(FaultError):
@@ -65,7 +65,7 @@ def fnv64a(data: bytes) -> int:
 
 
 def free_pages(path: Path) -> list[int]:
-    """The free pages of a file without a writer. Raises BoltError."""
+    """The free pages of a file that no process writes to. Raises BoltError."""
     with _opened(path, "rb") as file:
         meta = _meta(file, path)
         return list(_free(file, meta, path)[0])
@@ -160,7 +160,7 @@ def _free(file: BinaryIO, meta: Meta, path: Path) -> tuple[array[int], int]:
 
 
 def listed(ids: array[int], at: int, page_size: int) -> bytes:
-    """The run of pages that lists these."""
+    """The consecutive pages that hold the list of these free pages."""
     many = len(ids) >= _COUNT_OVERFLOW
     body = (struct.pack("<Q", len(ids)) if many else b"") + ids.tobytes()
     pages = -(-(_PAGE.size + len(body)) // page_size)

@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 SERVICE = "consul"
 BELOW, KEY = "keys below", "key"
 NUMBERED, ALL, NODE = "numbered instances", "instances of", "node"
-"""The words of `Left.what`: the instances of a service with a prefix and a number as ids, all of a service, a node."""
+"""Values of `Left.what`: a service's instances whose ids are a prefix and a number, all its instances, a node."""
 _CONSISTENT = {"consistent": ""}
 _ask = partial(removal.ask, may_lack=("GET",))
 
 
 def numbered(service: str, prefix: str) -> Left:
-    """The instances of a service with the ids `PREFIX0`, `PREFIX1`, ...; others of that service are not removed."""
+    """A service's instances with the ids `PREFIX0`, `PREFIX1`, ...; its other instances are not removed."""
     return Left(SERVICE, NUMBERED, f"{service}/{prefix}")
 
 
 async def remove(wire: Wire, left: Left) -> int:
-    """Removes them and returns how many there were. Raises FaultError if that cannot be done or checked."""
+    """Removes what `left` names, returns how many there were. Raises FaultError if that fails or cannot be checked."""
     return await (_remove_keys if left.what in {BELOW, KEY} else _remove_instances)(wire, left)
 
 
@@ -84,7 +84,7 @@ async def _remove_instances(wire: Wire, left: Left) -> int:
 
 
 async def _told(wire: Wire, instance: str, where: dict[str, Any]) -> bool:
-    """Deregisters at the instance's agent; False if the address has no agent, or it has ended."""
+    """Deregisters at the instance's agent; False if no agent runs at the address."""
     url = wire.login.url_of(str(where["Node"]), str(where["Address"]))
     path = f"/v1/agent/service/deregister/{quote(instance)}"
     try:

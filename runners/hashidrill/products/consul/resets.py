@@ -80,8 +80,8 @@ def _moments(window: FaultWindow) -> tuple[int, int]:
 
 @dataclass
 class Judged:
-    """`fates` is keyed by the index of each acknowledged write. The other two are keyed by KV key; their values are
-    sentences that say what is wrong.
+    """`fates` is keyed by the index of each acknowledged write. The other mappings are keyed by KV key; their values
+    are sentences that say what is wrong.
     """
 
     fates: dict[int, Fate] = field(default_factory=dict)
@@ -113,7 +113,7 @@ def judge(
 ) -> Judged:
     """The fate of every acknowledged write of `load`; the keys of the loads `others` are ignored.
 
-    So are those below the prefixes `leave_out`: another program may write them at any time.
+    Keys below the prefixes `leave_out` are ignored too, because another program may write them at any time.
     """
     by_key: defaultdict[str, list[int]] = defaultdict(list)
     for index, key in enumerate(ops.keys):
@@ -132,10 +132,10 @@ def judge(
 
 @dataclass(frozen=True)
 class _State:
-    """The possible content of a key at one moment: `base`, or one of the writes that `may` have taken effect by then;
-    those of `surely` have.
+    """The possible content of a key at one moment: `base`, or a write from `may`, which may have taken effect by then.
+    The writes in `surely` did take effect by then.
 
-    `before` is a value that was rightly there earlier: it may be too old, but it is not resurrected.
+    `before` is a value that the key rightly held earlier: it may be out of date, but it is not resurrected.
     """
 
     moment: str
@@ -171,14 +171,14 @@ class _Key:
             judged.fates[index] = self._fate(index)
 
     def _saved_is_right(self, judged: Judged) -> bool:
-        """Whether the snapshot's value may be the last write before it, with everything acknowledged by then."""
+        """Whether the snapshot may hold this value, given all writes that were acknowledged before the save."""
         began, ended = self.reset.save_ns
         surely = [index for index in self.acked if self.ops.end_ns[index] < began]
         may = [index for index in self.writes if self.ops.start_ns[index] <= ended]
         return self._check(_State("in the snapshot", self.saved, None, may, surely), judged)
 
     def _after_is_right(self, judged: Judged) -> bool:
-        """Whether the restored state is the snapshot's, except for writes that came after it or were in flight."""
+        """Whether the restored state is the snapshot's, except for writes after the restore or in flight."""
         may = [index for index in self._since_restore() if self.ops.start_ns[index] <= self.reset.looked_ns]
         if not self._check(_State("right after the restore", self.after, self.saved, may), judged):
             return False
@@ -188,19 +188,19 @@ class _Key:
         return True
 
     def _final_is_right(self, judged: Judged) -> None:
-        """Whether the final value may be the last write, with nothing lost that was acknowledged since the restore."""
+        """Whether the final value may be right, given all writes that were acknowledged since the restore."""
         surely = [index for index in self.acked if self.ops.start_ns[index] >= self.reset.restore_ns[1]]
-        if self.after != self.saved:  # a write that was seen there counts, in flight at the restore or not
+        if self.after != self.saved:  # a write seen right after the restore counts, even if it was in flight
             surely += [index for index in self.of_value[self.after] if self.ops.ok[index]]
         self._check(_State("at the end", self.final, self.after, self._since_restore(), surely, self.saved), judged)
 
     def _since_restore(self) -> list[int]:
-        """Writes that may have taken effect after the restore; one of unknown outcome may take effect at any time."""
+        """Writes that may have taken effect after the restore; writes of unknown outcome may do so at any time."""
         began = self.reset.restore_ns[0]
         return [index for index in self.writes if not self.ops.ok[index] or self.ops.end_ns[index] >= began]
 
     def _check(self, state: _State, judged: Judged) -> bool:
-        """Whether the key may hold that. Otherwise a missing write is lost, and an extra value is resurrected."""
+        """Whether the key may hold this value. If not, notes a missing write as lost, an extra value as resurrected."""
         last = max(state.surely, key=lambda index: int(self.ops.start_ns[index]), default=None)
         if state.held == state.base and last is None:
             return True
@@ -260,7 +260,7 @@ def _held(snapshot: Snapshot, key: str) -> str | None:
 
 
 def _compare(reset: Reset, judged: Judged, skip: Sequence[str]) -> None:
-    """Keys without a load must equal the snapshot's, except for locks whose sessions ended."""
+    """Keys that no load writes must equal the snapshot's, except for locks whose sessions ended."""
     for key in sorted({*reset.saved.kv, *reset.after.kv}):
         one, two = reset.saved.kv.get(key), reset.after.kv.get(key)
         if one == two or key.startswith((*skip, f"{MARKERS}/")) or (one is not None and one.session):

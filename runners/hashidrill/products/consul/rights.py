@@ -11,15 +11,15 @@ from hashidrill.core.protocols.service import Calls
 NAME = "consul"
 right = partial(Right, NAME)
 READS = (right("agent_prefix"), right("node_prefix"), right("operator"))
-"""Read by probes, selectors and faults: agents about themselves, members, Raft's configuration."""
+"""What probes, selectors and faults read: agents' reports on themselves, members, Raft's configuration."""
 WATCHED = (right("service_prefix"),)
-"""The names and tags of services, in which interlocks search for production."""
+"""The names and tags of services, in which interlocks search for signs of production."""
 SESSIONS = right("session_prefix", "", "write")
 STATE = right("acl", "", "write")
 """A snapshot holds all of the state, tokens included: Consul requires `acl = "write"` for it."""
 _ORDER = ("deny", "read", "list", "write")
 _AT_ONCE = 64
-"""The most questions that Consul takes in one request."""
+"""The most questions that Consul accepts in one request."""
 _SAMPLE = "~check"
 """Stands for any name below a prefix: no rule with a narrower prefix matches it."""
 
@@ -30,8 +30,8 @@ def keys(prefix: str, access: str = "write") -> Right:
 
 
 def registering(service: str, node: str) -> tuple[Right, ...]:
-    """Registers instances of services whose names begin so, and reads them. `node`: one without an agent; "" for
-    agents.
+    """The rights to register and read instances of services whose names begin with `service`. `node` is the node
+    without an agent that holds them; "" if agents hold them.
     """
     instances = right("service_prefix", service, "write")
     return (instances, right("node_prefix"), *([right("node", node, "write")] if node else []))
@@ -56,7 +56,7 @@ def _rule(each: Right) -> str:
 
 
 async def lacking(calls: Calls, rights: Iterable[Right]) -> list[Right]:
-    """The rights that the token lacks, according to Consul. Only reads. Raises InterlockError without an answer."""
+    """The rights that the token lacks, according to Consul. Only reads. Raises InterlockError if no answer comes."""
     missing: list[Right] = []
     wanted = of_service(NAME, rights)
     for start in range(0, len(wanted), _AT_ONCE):

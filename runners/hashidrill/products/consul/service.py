@@ -48,7 +48,7 @@ class ConsulService(ServersAndClients):
     agent_bytes: ClassVar[int] = 70_000_000  # 27 MB of its own at the start, up to 90 MB resident (2026-11)
     roles: ClassVar[tuple[str, ...]] = ("leader", "followers", "one-follower", "servers", "clients", "all")
     signals: ClassVar[Mapping[str, type[Quantity] | None]] = {
-        "raft.leader": None,  # 1 while there is one, otherwise 0
+        "raft.leader": None,  # 1 while there is a leader, otherwise 0
         "raft.term": None,
         "raft.commit_index": None,
         "raft.commit_time": Duration,
@@ -117,7 +117,7 @@ class ConsulService(ServersAndClients):
         return [Wanted("consul", self.spec.version, self.spec.binary)]
 
     def agent(self, site: Site) -> AgentPlan:
-        """Its configuration. With all servers replaced, agents can join only the spare hosts."""
+        """The agent's plan. It names the spare hosts too: once all servers are replaced, agents can join only those."""
         from hashidrill.products.consul import settings  # noqa: PLC0415 - see above
 
         placed = {
@@ -137,9 +137,9 @@ class ConsulService(ServersAndClients):
         return await leader_of(hosts)
 
     async def wait_ready(self, hosts: Hosts, *, within_s: float, agents_run: Callable[[], Awaitable[None]]) -> None:
-        """Leader known, all members alive, a write accepted. Raises WaitTimeoutError with what was missing.
+        """Waits for a known leader, live members and an accepted write. Raises WaitTimeoutError with what was missing.
 
-        Gives up after `within_s` without progress: many agents on few cores come up one after the other.
+        Gives up only after `within_s` without progress: many agents on few cores start one after the other.
         """
         import httpx2  # noqa: PLC0415 - see above
 

@@ -1,8 +1,8 @@
-"""Consul's configuration: that of local agents, the part that a reload can change, the part that an agent reports, and
-`consul validate`.
+"""Consul's configuration: what local agents get, what a reload can change, what an agent reports, and `consul
+validate`.
 
-Read in the sources of 1.10.3 and 1.22.2 (agent.reloadConfigInternal and its callees), because the documentation
-names only some of the keys.
+The tables follow the sources of 1.10.3 and 1.22.2 (agent.reloadConfigInternal and its callees), because the
+documentation names only some of the keys.
 """
 
 import json
@@ -46,7 +46,7 @@ _RELOADABLE: dict[str, tuple[int, ...]] = {
     "limits.rpc_client_timeout": (1, 17),
     "enable_debug": (1, 17),
 }
-"""Keys, with all below them, and the first version in which a reload is known to suffice."""
+"""Keys, each with all keys below it, and the first version in which a reload is known to suffice."""
 
 FIXED = frozenset(
     {
@@ -76,10 +76,10 @@ _SHOWN_AS = {
     "telemetry.filter_default": "Telemetry.FilterDefault",
     "log_level": "Logging.LogLevel",
 }
-"""Settings that Consul shows under another name than their key."""
+"""Settings that Consul shows under a name that differs from their key."""
 
 _NAMELESS = frozenset({"limits", "performance"})
-"""Groups of keys that Consul's names of settings leave out."""
+"""Groups of keys whose own name Consul leaves out when it shows their settings."""
 _MODES = {"disabled": 0, "permissive": 1, "enforcing": 2}
 _NO_LIMIT = 1e300
 _RAFT_ELECTION_S = 1.0
@@ -87,7 +87,7 @@ _RAFT_ELECTION_S = 1.0
 
 
 def needs_restart(settings: Mapping[str, Any], version: tuple[int, ...] | None = None) -> list[str]:
-    """The keys for which a reload is not enough, in that version, or in any."""
+    """The keys for which a reload is not enough in that version; without a version, in every version."""
     return [dotted(path) for path, _ in leaves(settings) if not _reloads(dotted(path), version)]
 
 
@@ -99,7 +99,7 @@ def _reloads(key: str, version: tuple[int, ...] | None) -> bool:
 
 
 def shown(debug_config: Mapping[str, Any], path: Keys, *, whole: bool = False) -> Any:
-    """The value that `DebugConfig` of /v1/agent/self shows for that key; None if it is not clearly shown.
+    """The value that `DebugConfig` of /v1/agent/self shows for that key; None unless exactly one setting matches.
 
     `whole` matches only the full name: `audit.enabled` must not match another setting called Enabled.
 
@@ -202,9 +202,9 @@ _OF_THIS_MACHINE = ("bind_addr", "client_addr", "advertise_addr", "advertise_add
 
 
 def refusal(binary: Path, files: Sequence[Path], settings: Mapping[str, Any], work: Path) -> str:
-    """Consul's own words if it refuses these files, read in this order; "" if it accepts them.
+    """Consul's own message if it refuses these files, read in this order; "" if it accepts them.
 
-    The files may be a part of a configuration: a further file, below `work`, adds what every agent needs.
+    The files may be only a part of a configuration: a further file, below `work`, adds what every agent needs.
     """
     stand_ins: dict[str, Any] = {} if settings.get("data_dir") else {"data_dir": str(work / "data")}
     stand_ins |= {key: "127.0.0.1" for key in _OF_THIS_MACHINE if "{{" in str(settings.get(key, ""))}

@@ -34,7 +34,7 @@ _ASKS_WITHIN_S = 2.0
 
 
 class Scraped(NamedTuple):
-    """Where a product shows its metrics, and the setting of its `telemetry` without which it does not."""
+    """Where a product serves its metrics, and the setting of its `telemetry` that it needs for that."""
 
     port: int
     path: str
@@ -54,26 +54,24 @@ _RUNS = frozenset({"server", "client"})
 class Prometheus(Strict):
     """A Prometheus on a host of its own, `prometheus-1`, for the alerting rules of a `rules` file.
 
-    With two ways to `find` agents there are two: the second is `prometheus-2`.
+    With two ways to `find` agents there are two of them; the host of the second is `prometheus-2`.
     """
 
     version: str = Field(default=PROMETHEUS_VERSION, pattern=VERSION_PATTERN, description="Prometheus version")
     binary: str | None = Field(default=None, description="Path of a prometheus binary to use instead")
-    rules: str = Field(
-        default=RULES, min_length=1, description="A file of rules, from the working directory; default: the shipped one"
-    )
+    rules: str = Field(default=RULES, min_length=1, description="Path of a file of rules; default: the shipped file")
     scrape: list[Literal["consul", "nomad", "vault"]] = Field(
         default=["consul"], min_length=1, max_length=3, description="The products whose agents it scrapes"
     )
     every: Duration = Field(
-        default=Duration("1s"), ge=1, le=60, description="From one scrape, and evaluation of the rules, to the next"
+        default=Duration("1s"), ge=1, le=60, description="Interval between scrapes, and between evaluations"
     )
     find: list[Literal["fixed", "consul"]] = Field(
         default=["fixed"],
         min_length=1,
         max_length=2,
         description="How it finds the agents: `fixed` knows their addresses, `consul` asks a Consul agent for the "
-        "servers'. With both there are two Prometheus, in this order, each with the same rules",
+        "servers' addresses. With both, two Prometheus run, in this order, with the same rules",
     )
     alertmanager: bool = Field(
         default=False, description=f"Whether alerts go to an Alertmanager, on the host `{PAGER}`, which notifies no one"
@@ -81,7 +79,7 @@ class Prometheus(Strict):
 
 
 def rules_file(named: str) -> Path:
-    """The file itself, or a shipped one of that name. Raises DatacenterError."""
+    """The file at that path, or the shipped file of that name. Raises DatacenterError."""
     for path in (Path(named).expanduser(), shipped(FOLDER) / named):
         if path.is_file():
             return path
@@ -99,7 +97,7 @@ class PrometheusService(BaseService):
 
     @property
     def _finds(self) -> dict[str, str]:
-        """By each host with a Prometheus, how that one finds the agents."""
+        """For each host with a Prometheus, how that Prometheus finds the agents."""
         return {f"prometheus-{n}": how for n, how in enumerate(dict.fromkeys(self.spec.find), start=1)}
 
     def places(self) -> Sequence[AgentPlace]:
@@ -117,7 +115,7 @@ class PrometheusService(BaseService):
         except DatacenterError as error:
             note(("datacenter", "prometheus", "rules"), str(error))
         if "consul" in self.spec.find and set(self.spec.scrape) != {"consul"}:
-            note(("datacenter", "prometheus", "find"), "only Consul's servers are found by `consul`: scrape no others")
+            note(("datacenter", "prometheus", "find"), "`consul` finds only Consul's servers: scrape only consul")
         for product in self.spec.scrape:
             if product not in services:
                 note(("datacenter", "prometheus", "scrape"), f"the datacenter has no {product}: add `{product}: {{}}`")
@@ -128,7 +126,7 @@ class PrometheusService(BaseService):
                 note(("datacenter", product, "config"), f"Prometheus cannot scrape it without `{setting}`")
 
     def agent(self, site: Site) -> AgentPlan:
-        """Its configuration, in JSON, which is YAML too. Raises DatacenterError without the rules."""
+        """The configuration is JSON, which is also YAML. Raises DatacenterError if the rules are missing."""
         every = f"{self.spec.every:g}s"
         if site.host == PAGER:
             receiver = "no-one"
@@ -155,14 +153,14 @@ class PrometheusService(BaseService):
             ],
             **({"alerting": {"alertmanagers": [{"static_configs": [{"targets": [pager]}]}]}} if pager else {}),
         }
-        # an alert ends in Alertmanager four of these after its last evaluation: 4 min by default
+        # Alertmanager ends an alert four resend delays after its last evaluation: 4 min by default
         options = {"config.file": site.config_file, "storage.tsdb.path": site.data / "tsdb"}
         command = _command(site, "prometheus", PORT, options | {"rules.alert.resend-delay": every})
         files = {_RULES_NAME: rules_file(self.spec.rules).read_text(encoding="utf-8")}
         return AgentPlan(config, command, f"http://{site.address}:{PORT}", "/-/ready", files=files)
 
     async def wait_ready(self, hosts: Hosts, *, within_s: float, agents_run: Callable[[], Awaitable[None]]) -> None:
-        """Each agent was scraped, and each rule evaluated. Raises WaitTimeoutError with what was missing."""
+        """Waits until each agent is scraped and each rule evaluated. Raises WaitTimeoutError with what was missing."""
         import httpx2  # noqa: PLC0415 - see above
 
         async with httpx2.AsyncClient(timeout=_ASKS_WITHIN_S, trust_env=False) as client:
@@ -199,7 +197,7 @@ def _known(product: str, site: Site) -> Mapping[str, Any]:
 
 
 def _discovered(product: str, site: Site) -> Mapping[str, Any]:
-    """The service's address is that of its RPC, so the port is replaced."""
+    """Consul's catalog has the port of the service's RPC, so the port is replaced by the HTTP port."""
     agents = [(of.get(product), host) for host, of in site.agents.items()]
     asked = next(host for role in ("client", "server") for of, host in agents if of == role)
     port = _SCRAPED[product].port

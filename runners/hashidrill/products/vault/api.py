@@ -20,7 +20,7 @@ _TIMEOUT_S = 2.0
 
 @dataclass(frozen=True)
 class Said:
-    """An answer; `status` is 0 without one. `text` is for messages."""
+    """Vault's answer; `status` is 0 if no answer came. `text` is for messages."""
 
     status: int
     data: Mapping[str, Any] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Said:
 
 @dataclass(frozen=True)
 class Seal:
-    """The seal status of a server; `answered` is False without an answer."""
+    """The seal status of a server; `answered` is False if the server did not answer."""
 
     answered: bool
     initialized: bool = False
@@ -63,11 +63,11 @@ def said_of(request: str, status: int, body: bytes) -> Said:
 
 
 class VaultApi:
-    """One HTTP client: an async context manager, or `aclose` it. It never raises: a sick server is an answer."""
+    """An HTTP client: an async context manager, or `aclose` it. It never raises: a failure is an answer too."""
 
     def __init__(self, *, port: int = PORT, transport: httpx2.AsyncBaseTransport | None = None) -> None:
         self._port = port
-        # no proxy of the environment stands between us and a server
+        # requests go directly to the server: proxies from the environment are not used
         self._client = httpx2.AsyncClient(trust_env=False, timeout=_TIMEOUT_S, transport=transport)
 
     async def __aenter__(self) -> Self:
@@ -120,7 +120,7 @@ class VaultApi:
     async def active(self, hosts: Sequence[Host]) -> Host | None:
         """The server that reports itself as active.
 
-        A server that was cut off may still report so: of several, the one that most others name counts.
+        A server that was cut off may still report itself too; then the one that most other servers name counts.
         """
         claims: list[Host] = []
         named: list[str] = []

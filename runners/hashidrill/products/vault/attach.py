@@ -75,10 +75,10 @@ class VaultAttach(product.Product):
         return Secret(token), f"the file {file}"
 
     async def discover(self, wire: Wire) -> product.Found:
-        """Servers from the active one's list of peers, and from Raft if Vault stores there.
+        """Takes the servers from the active server's list of peers, and from Raft if Vault stores its data there.
 
-        Only Raft knows of sealed servers. In pods of the official chart, Raft knows servers as
-        `vault-0.vault-internal`, and they know each other by the addresses of their pods: the name connects the two.
+        Only Raft lists sealed servers. In pods of the official chart, Raft lists a server as `vault-0.vault-internal`,
+        but the active server lists its peers by their pods' addresses: the host name connects the two.
         """
         seal = await read_json(wire, "/v1/sys/seal-status", needs="nothing")
         cluster, notes = str(seal.get("cluster_name", "")), list[str]()
@@ -101,7 +101,7 @@ class VaultAttach(product.Product):
         for address, name in ids.items():
             if address not in raft_names:
                 nodes[address] = product.Node(name, address, "server", {"cluster": cluster, "status": "not heard of"})
-                notes.append(f"{name} is in Raft's configuration and was not heard of: sealed, or down")
+                notes.append(f"{name} is in Raft's configuration but not in the active server's list: sealed, or down")
         return product.Found(list(nodes.values()), version, leader, voters, cluster, notes)
 
     async def _raft(self, wire: Wire, notes: list[str]) -> tuple[dict[str, str], list[str]]:
@@ -115,7 +115,7 @@ class VaultAttach(product.Product):
         return ids, [one["node_id"] for one in servers if one.get("voter")]
 
     def parts(self, host: Host, login: Login) -> Mapping[type[Any], Any]:
-        """The abilities of an operator with a token and no keys; none without a token."""
+        """The capability of an operator with a token but no keys; nothing without a token."""
         return {VaultOperator: ApiOperator(host)} if login.token else {}
 
     async def remove(self, wire: Wire, left: Left) -> int:
@@ -128,7 +128,7 @@ class VaultAttach(product.Product):
 
 
 class ApiOperator:
-    """An operator with the token that the datacenter was attached with (VaultOperator)."""
+    """An operator that uses the token with which the datacenter was attached (VaultOperator)."""
 
     def __init__(self, host: Host) -> None:
         self._host = host

@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 
 SECRETS_BELOW = "secrets below"
-"""The word of `Left.what`: all secrets in that place of the loads' KV engine."""
+"""The value of `Left.what` for all secrets below one path of the loads' KV engine."""
 _METADATA = f"/v1/{MOUNT}/metadata"
 _AT_ONCE = 16
 
 
 def left_by(load: str, run_id: str) -> Left:
-    """The secrets that loads leave: their places have the run's id in the name."""
+    """The secrets that a load leaves, whose paths contain the run's id."""
     return Left("vault", SECRETS_BELOW, f"{load}/{run_id}/")
 
 
 async def remove(wire: Wire, left: Left) -> int:
-    """Removes them and returns how many there were. Raises FaultError if that cannot be done or checked."""
+    """Removes the secrets, returns how many there were. Raises FaultError if that fails or cannot be checked."""
     if left.what != SECRETS_BELOW:
-        raise FaultError(f"{left}: hashidrill does not know how to take it out of vault")
+        raise FaultError(f"{left}: hashidrill cannot remove this from vault")
 
     async def take_away(found: Sequence[str]) -> None:
         for start in range(0, len(found), _AT_ONCE):
@@ -52,7 +52,7 @@ async def _found(wire: Wire, folder: str, left: Left) -> list[str]:
     data = said.get("data") if isinstance(said, dict) else None
     names = data.get("keys") if isinstance(data, dict) else None
     if not isinstance(names, list):
-        raise FaultError(f"{left}: Vault's answer is no list of secrets")
+        raise FaultError(f"{left}: Vault's answer is not a list of secrets")
     found: list[str] = []
     for name in map(str, names):
         path = f"{folder}{name}"

@@ -53,13 +53,13 @@ class KeyRing:
         self._hide = hide
 
     def keep(self, keys: Keys) -> None:
-        """Call it before any of them is used."""
+        """Stores the keys. Call it before any key is used."""
         self._hide(*asdict(keys).values())
         write_whole(self._path, json.dumps(asdict(keys)) + "\n")
 
     @property
     def keys(self) -> Keys:
-        """Raises DatacenterError before there are any."""
+        """Raises DatacenterError if Vault has no keys yet."""
         try:
             written: dict[str, Any] = json.loads(self._path.read_text())
         except FileNotFoundError:
@@ -72,7 +72,7 @@ _ALLOWED_WITHIN_S = 30.0
 _TRIED_WITHIN_S = 2.0
 _SNAPSHOT_WITHIN_S = 30.0
 _REVOKED_WITHIN_S = 10.0
-"""Revoking a token revokes all that were made with it first."""
+"""To revoke a token, Vault first revokes all tokens that were created with it."""
 
 
 @runtime_checkable
@@ -90,7 +90,7 @@ class VaultOperator(Protocol):
         """A snapshot of integrated storage, encrypted as stored. Raises FaultError."""
 
     async def restore_snapshot(self, packed: bytes) -> None:
-        """Makes Vault restore that snapshot, which begins some time after its answer. Raises FaultError."""
+        """Makes Vault restore that snapshot; the restore begins some time after Vault's answer. Raises FaultError."""
 
 
 @runtime_checkable
@@ -98,27 +98,27 @@ class VaultKeys(Protocol):
     """Unseal the host's Vault server, and keep it sealed."""
 
     async def keep_sealed(self, fault_id: str) -> None:
-        """Stops hashidrill from unsealing it. Returns once no attempt is in progress."""
+        """Stops hashidrill from unsealing the server. Returns once no attempt is in progress."""
 
     async def leave(self, fault_id: str) -> None:
-        """Allows unsealing again; does nothing if it was allowed."""
+        """Allows unsealing again; does nothing if it is allowed."""
 
     async def unseal(self) -> None:
-        """Returns once it is unsealed. Raises FaultError with its last answer."""
+        """Returns once the server is unsealed. Raises FaultError with the server's last answer."""
 
 
 @runtime_checkable
 class LoadTokens(Protocol):
-    """Revoke the token of hashidrill's loads, and make it again."""
+    """Revoke the token of hashidrill's loads, and create it again."""
 
     async def revoke_loads(self) -> None:
-        """Revokes it, and the tokens that were made with it. Raises FaultError."""
+        """Revokes the token, and all tokens that were created with it. Raises FaultError."""
 
     async def allow_loads(self) -> None:
-        """Makes the same token again; does nothing if it exists. Raises FaultError."""
+        """Creates the same token again; does nothing if it exists. Raises FaultError."""
 
     async def loads_are_allowed(self) -> Said:
-        """The server's answer to a look-up by that token."""
+        """The server's answer when the token looks itself up."""
 
 
 class Sealed:
@@ -144,7 +144,7 @@ class Sealed:
 
 
 async def try_unseal(api: VaultApi, address: str, key: str, *, timeout_s: float = _TRIED_WITHIN_S) -> Seal:
-    """One attempt. A server refuses it until it has joined Raft's others."""
+    """One attempt to unseal. A server refuses it until it has joined the other servers in Raft."""
     said = await api.call(address, "PUT", "sys/unseal", {"key": key}, timeout_s=timeout_s)
     if not said.ok:
         return Seal(answered=said.status != 0, text=said.text)

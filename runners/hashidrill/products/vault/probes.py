@@ -1,6 +1,6 @@
 """Probes of Vault: sealed servers, the active one, storage times, leases.
 
-Paths, names and units as Vault 1.21.0 answers them. None of them needs a token.
+Paths, names and units are those of Vault 1.21.0. No path needs a token.
 """
 
 import contextlib
@@ -21,8 +21,8 @@ from hashidrill.core.util.wait import all_at_once
 from hashidrill.products.vault.api import VaultApi
 
 STORAGE_TIMES = {"vault.barrier.put": "vault.storage_put", "vault.barrier.get": "vault.storage_get"}
-"""Vault's timers (milliseconds) and hashidrill's signals (seconds): how long its barrier waited for the storage, of
-either kind.
+"""Vault's timers (milliseconds) and hashidrill's signals (seconds): how long Vault's barrier waited for its storage,
+which is Raft or Consul.
 """
 _LEASES = "vault.expire.num_leases"
 
@@ -39,10 +39,10 @@ class _VaultProbe(BaseProbe):
 
 
 class ActiveProbe(_VaultProbe):
-    """`vault.active`: the server that reports itself as active (text; value 1), or value 0 for none or several.
+    """`vault.active`: 1, and as text the server that reports itself as active; 0 if no server or several servers do.
 
     `vault.is_active` of each server: 1 or 0, by its own report. The probe fails for a server that is sealed or does not
-    answer. `vault.active_since` of the active one: the start of its reign, in seconds since 1970.
+    answer. `vault.active_since` of the active server: the start of its reign, in seconds since 1970.
     """
 
     signals: ClassVar = ("vault.active",)
@@ -56,7 +56,7 @@ class ActiveProbe(_VaultProbe):
             answer = await self._api.call(address, "GET", "sys/leader", timeout_s=self.timeout_s * 0.9)
             value = float(bool(answer.data.get("is_self"))) if answer.ok else None
             said[name] = Sample("vault.is_active", value, "" if answer.ok else answer.text, name, ok=answer.ok)
-            with contextlib.suppress(ValueError):  # a server that does not report it: its reign is unknown
+            with contextlib.suppress(ValueError):  # if a server does not report the time, its reign is unknown
                 if value:
                     since_s = datetime.fromisoformat(str(answer.data.get("active_time"))).timestamp()
                     reigns.append(Sample("vault.active_since", since_s, LEADS, name))
@@ -72,7 +72,7 @@ class ActiveProbe(_VaultProbe):
 
 
 class SealProbe(_VaultProbe):
-    """`vault.sealed` of each server: 1 or 0, failed for one that does not answer; and how many are `vault.unsealed`."""
+    """`vault.sealed` of each server: 1 or 0, failed if it does not answer; `vault.unsealed`: how many are unsealed."""
 
     signals: ClassVar = ("vault.unsealed",)
     interval_s = 0.5
@@ -91,9 +91,9 @@ class SealProbe(_VaultProbe):
 
 
 class MetricsProbe(_VaultProbe):
-    """Vault's own figures of one server: the mean of its last 10 s interval (text: max and count), and its leases.
+    """One server's own figures: each timer's mean in the last 10 s interval (text: max and count), and its leases.
 
-    A timer that did not run in that interval has no sample: only the active server writes, and counts leases.
+    A timer that did not run in that interval has no sample. Only the active server writes, and counts leases.
     """
 
     signals: ClassVar = (*STORAGE_TIMES.values(), "vault.leases")

@@ -1,4 +1,4 @@
-"""From started servers to a usable Vault: initialised, unsealed, ready for secrets."""
+"""Makes started servers a usable Vault: initialises and unseals it, and waits until it accepts secrets."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,11 +20,11 @@ _STABLE_SOON = {"server_stabilization_time": "1s"}
 _INIT_WITHIN_S = 30.0
 _STEP_WITHIN_S = 10.0
 _JOINS_WITHIN_S = 15.0
-"""How long a server that took the key may take to join Raft's others and to unseal itself.
+"""How long a server that accepted the key may take to join the other servers in Raft and to unseal itself.
 
-It looks for Vault's keyring once a second (Core.unsealWithRaft of 1.21.0), and unseals itself even after a second
-attempt unsealed it meanwhile. It then waits for leadership twice, and a step-down may reach the wait that is not the
-active one: the server answers 204 and stays active. Measured: so did 1 of 3 contract runs with two attempts.
+It looks for Vault's keyring once a second (Core.unsealWithRaft of 1.21.0), and unseals itself even if a second attempt
+unsealed it meanwhile. It then waits for leadership twice, and a step-down may reach the wrong one of the two waits: the
+server answers 204 and stays active. This happened in 1 of 3 contract runs with two attempts.
 """
 
 Look = tuple[bool | None, str, int | None]
@@ -36,8 +36,8 @@ async def make_ready(
 ) -> None:
     """Returns once a secret can be written and every other server could take over. Raises WaitTimeoutError.
 
-    With integrated storage (`raft`) a server needs a vote for that: autopilot gives a new server its vote some time
-    after it has joined.
+    With integrated storage (`raft`), a server needs a vote to take over: autopilot gives a new server its vote some
+    time after it has joined.
     """
     async with VaultApi() as api:
         steps = _Steps(api, hosts, ring, raft)
@@ -46,7 +46,7 @@ async def make_ready(
             ("vault to be unsealed", steps.unseal),
             ("vault to have an active server", steps.served),
             ("all servers of vault to have a vote", steps.vote),
-            ("vault to take secrets", steps.take_secrets),
+            ("vault to accept secrets", steps.take_secrets),
         ):
 
             async def look(step: Callable[[], Awaitable[Look]] = step) -> Look:
@@ -63,10 +63,10 @@ class _Steps:
     ring: KeyRing
     raft: bool
     took: dict[str, float] = field(default_factory=dict)
-    """When each server took its key, or may have, by the event loop's clock."""
+    """When each server accepted its key, or may have accepted it, by the event loop's clock."""
 
     async def initialise(self) -> Look:
-        """One server makes the keys; the others join it, or find them in the storage. Raises DatacenterError."""
+        """One server makes the keys; the others join it, or find the keys in the storage. Raises DatacenterError."""
         first = self.hosts[0]
         seal = await self.api.seal(first.address)
         if not seal.answered:
@@ -104,7 +104,7 @@ class _Steps:
         return (None if missing else True), "; ".join(missing), len(said) - len(missing)
 
     def _joins(self, host: Host) -> bool:
-        """Whether the server took the key recently, so that a second attempt would collide with its own unsealing."""
+        """Whether the server accepted the key so recently that a second attempt would disturb its own unsealing."""
         took_s = self.took.get(host.name)
         return self.raft and took_s is not None and anyio.current_time() - took_s < _JOINS_WITHIN_S
 
@@ -121,7 +121,7 @@ class _Steps:
         return (None if strangers else True), "; ".join(strangers), len(self.hosts) - len(strangers)
 
     async def vote(self) -> Look:
-        """Whether each server is a voter of Raft: without a vote, a standby looks like one but cannot take over."""
+        """Whether each server is a voter of Raft: a server without a vote looks like a standby but cannot take over."""
         if not self.raft:
             return True, "", None
         active = await self.api.active(self.hosts)
@@ -134,7 +134,7 @@ class _Steps:
         return (None if without else True), f"without a vote: {', '.join(without)}", len(voters)
 
     async def take_secrets(self) -> Look:
-        """Makes an engine, a policy and the token of the loads, and writes a secret with it."""
+        """Creates the loads' engine, policy and token, and writes a secret with that token."""
         active = await self.api.active(self.hosts)
         if active is None:
             return None, "no server is active", None

@@ -30,7 +30,7 @@ path "auth/token/accessors/" {{ capabilities = ["list", "sudo"] }}
 
 
 async def allow_loads(call: Callable[..., Awaitable[Said]], root: str, load: str) -> Said:
-    """Creates the policy and the token `load` of the loads, if missing, with the token `root`."""
+    """With the token `root`, creates the loads' policy and, if it is missing, their token `load`."""
     said = await call("PUT", f"sys/policies/acl/{POLICY}", {"policy": _RULES}, token=root)
     if not said.ok:
         return said
@@ -80,7 +80,7 @@ def policy(rights: Iterable[Right], why: Mapping[Right, str]) -> str:
 
 
 async def lacking(calls: Calls, rights: Iterable[Right]) -> list[Right]:
-    """The rights that the token lacks, according to Vault. Only reads. Raises InterlockError without an answer."""
+    """The rights that the token lacks, according to Vault. Only reads. Raises InterlockError if no answer comes."""
     wanted = of_service(NAME, rights)
     asked = {each: each.name.replace("*", _SAMPLE) for each in wanted}
     if not asked:

@@ -36,7 +36,7 @@ PORT = 8200
 _TIMES_SILENT_S = 30.0
 """Vault sums up its timers over 10 s, and only an active server has them: a takeover can take two intervals."""
 _NO_CONSUL = (
-    "`storage: consul` keeps Vault's data in the Consul of the same datacenter, which has none: "
+    "`storage: consul` keeps Vault's data in the Consul of the same datacenter, but the datacenter has no Consul: "
     "add datacenter.consul, or use `storage: raft`"
 )
 
@@ -53,9 +53,9 @@ class VaultService(ProductService):
     many: ClassVar[tuple[str, ...]] = ("standbys", "servers")
     served: ClassVar[tuple[str, ...]] = ()
     signals: ClassVar[Mapping[str, type[Quantity] | None]] = {
-        "vault.active": None,  # 1 while there is one, otherwise 0
+        "vault.active": None,  # 1 while one server is active, otherwise 0
         "vault.sealed": None,  # of each server: 1 or 0
-        "vault.unsealed": None,  # how many servers are
+        "vault.unsealed": None,  # how many servers are unsealed
         "vault.leases": None,
         "vault.storage_put": Duration,
         "vault.storage_get": Duration,
@@ -136,7 +136,7 @@ class VaultService(ProductService):
         return AgentPlan(config, command, f"http://{site.address}:{PORT}", "/v1/sys/seal-status")
 
     async def select(self, role: str, hosts: Hosts) -> Sequence[Host]:
-        """The standbys are all servers that are not active, in any state. Raises SelectorError if there is none."""
+        """The standbys are all servers that are not active, in any state. Raises SelectorError if no host matches."""
         servers = self._hosts(hosts, "server")
         if role == "servers":
             return servers
@@ -157,7 +157,7 @@ class VaultService(ProductService):
         return await self.select(role, hosts)
 
     async def wait_ready(self, hosts: Hosts, *, within_s: float, agents_run: Callable[[], Awaitable[None]]) -> None:
-        """Initialised, unsealed, one active, all others standbys that could take over, and a secret can be written.
+        """Waits for an unsealed Vault with one active server, standbys that could take over, and an accepted secret.
 
         Raises WaitTimeoutError with the missing condition.
         """

@@ -1,7 +1,7 @@
-"""Vault's configuration: of the local datacenter's servers, as a server reports it, and Vault's own refusals.
+"""Vault's configuration: what local servers get, what a server reports, and Vault's own refusals.
 
-A report is sys/config/state/sanitized (1.21.0), by the keys of its file. Vault 1.21 only warns of an unknown key;
-hashidrill refuses it.
+A report is the answer of sys/config/state/sanitized (1.21.0), which has the keys of the server's file. Vault 1.21 only
+warns of an unknown key; hashidrill refuses it.
 """
 
 import json
@@ -32,7 +32,7 @@ def reported_as(report: Mapping[str, Any], key: str) -> Any:
     return report.get(key)
 
 
-def agrees_with(key: str, asked: Any, seen: Any) -> bool | None:  # noqa: ARG001 - Consul's is by the key
+def agrees_with(key: str, asked: Any, seen: Any) -> bool | None:  # noqa: ARG001 - Consul's uses the key
     """Compares durations in seconds, as Vault reports them."""
     if isinstance(asked, str) and isinstance(seen, int) and not isinstance(seen, bool):
         return seconds(asked) == seen
@@ -55,8 +55,8 @@ def vault_config(
     """The whole configuration of one server; `peers` are the addresses of the others. Keys from the YAML override
     hashidrill's.
 
-    `performance_multiplier` 1 is Consul's default timing; without it Vault elects five times as slowly. Autopilot
-    looks ten times as often as by default; otherwise the servers would be voters 20 s after their start at the
+    `performance_multiplier` 1 gives the fastest elections; with the default they take five times as long. Autopilot
+    checks ten times as often as by default; otherwise the servers would become voters 20 s after their start at the
     earliest.
     """
     config: dict[str, Any] = {
@@ -70,7 +70,7 @@ def vault_config(
                 "address": f"0.0.0.0:{PORT}",
                 "cluster_address": f"0.0.0.0:{CLUSTER_PORT}",
                 "tls_disable": True,
-                "telemetry": {"unauthenticated_metrics_access": True},  # a sealed server knows no token
+                "telemetry": {"unauthenticated_metrics_access": True},  # a sealed server cannot check a token
                 "profiling": {"unauthenticated_pprof_access": True},  # as above
             }
         },
@@ -99,15 +99,15 @@ def vault_command(binary: Path, config_file: Path) -> list[str]:
 
 
 _REACHES_OUT = ("ha_storage", "seal", "service_registration", "backend", "ha_backend")
-"""Checks that `diagnose` must skip: parsing a configuration must not open or call anything of the user's."""
+"""Blocks that `diagnose` must not see: to parse a configuration, it must not open or call the user's systems."""
 _PARSED = "Parse Configuration"
 _STAND_INS: dict[str, Any] = {"storage": {"inmem": {}}, "disable_mlock": True}
 
 
 def refusal(binary: Path, files: Sequence[Path], settings: Mapping[str, Any], work: Path) -> str:
-    """Vault's own words if it refuses these files, read in this order, or the keys that it ignores; "" otherwise.
+    """Vault's own message if it refuses these files, read in this order, or ignores some of their keys; else "".
 
-    An additional last file, below `work`, keeps it from opening the storage that the others name.
+    An additional last file, below `work`, keeps Vault from opening the storage that the other files name.
     """
     if any(key in settings for key in _REACHES_OUT):
         kept = work / "kept.json"

@@ -30,16 +30,16 @@ class Snapshot:
     tokens: int
     leases: int
     versions: int
-    """Of secrets."""
+    """The number of versions of all secrets."""
 
 
 def read_snapshot(path: Path) -> Snapshot:
-    """The content of the file. Raises SnapshotError that says what is wrong with it."""
+    """The content of the file. Raises SnapshotError, which says what is wrong with the file."""
     return decoded(path, decode)
 
 
 def decode(packed: bytes) -> Snapshot:
-    """Like the function above, from bytes. Raises SnapshotError."""
+    """Decodes the bytes of a snapshot file. Raises SnapshotError."""
     archive = unpack(packed, "Vault")
     keys = list(_keys(archive.state))
     return Snapshot(

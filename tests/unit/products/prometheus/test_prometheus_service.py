@@ -148,7 +148,7 @@ def test_an_experiment_with_all_that_it_needs_loads():
         (
             f"{SHOWN}, nomad: {{config: {{telemetry: {{prometheus_metrics: true}}}}}}",
             "scrape: [nomad], find: [consul]",
-            "scrape no others",
+            "scrape only consul",
         ),
     ],
 )

@@ -98,7 +98,7 @@ def test_a_revoked_token_is_refused_until_it_is_made_again(fake):
 def test_a_server_restarts_with_another_configuration_and_again_with_its_own(fake, on):
     before = fake.hosts[on].config
     proof = check(fake, "vault.config", on)
-    assert proof.present.measured.startswith("its file has that, a new process, unsealed")
+    assert proof.present.measured.startswith("its file has these values, a new process, unsealed")
     assert fake.hosts[on].config == before
 
 
@@ -241,7 +241,7 @@ def test_what_is_sealed_already_cannot_be_sealed(fake):
 
 
 def test_only_the_active_server_steps_down(fake):
-    with pytest.raises(FaultError, match="vault-2 is not active, vault-1 is; put it on vault:active"):
+    with pytest.raises(FaultError, match="vault-2 is not active; vault-1 is; use on: vault:active"):
         prior(fake, "vault.step_down", "vault-2")
 
 

@@ -203,7 +203,9 @@ def test_agents_of_several_products_at_one_address_are_one_host(tmp_path):
     assert estate.voters["vault"] == ("vault-1", "vault-2", "vault-3")
     assert [host.name for host in estate.having("vault")] == ["vault-1", "vault-2", "vault-3"]
     assert estate.hosts["vault-2"].urls["vault"] == "https://127.0.0.1:9002"
-    assert any("vault-3 is in Raft's configuration and was not heard of" in note for note in estate.notes)
+    assert any(
+        "vault-3 is in Raft's configuration but not in the active server's list" in note for note in estate.notes
+    )
     assert estate.versions == {"consul": "1.22.2", "nomad": "1.10.5", "vault": "1.21.0"}
     assert estate.specs["vault"] == {"version": "1.21.0", "servers": 3, "storage": "raft", "unseal": "never"}
 
@@ -227,8 +229,8 @@ def test_servers_of_vaults_own_chart_are_one_host_each_though_raft_knows_them_by
     }
     assert estate.leaders == {"vault": "id-1"}
     assert estate.voters["vault"] == ("id-0", "id-1", "id-2")
-    assert [note for note in estate.notes if "not heard of" in note] == [
-        "vault: id-2 is in Raft's configuration and was not heard of: sealed, or down"
+    assert [note for note in estate.notes if "active server's list" in note] == [
+        "vault: id-2 is in Raft's configuration but not in the active server's list: sealed, or down"
     ]
 
 

@@ -1,4 +1,4 @@
-"""Changes a server's configuration, and restarts it: Vault reads most of its file only when it starts."""
+"""Changes a server's configuration and restarts the server, because Vault reads most of its file only at its start."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -22,7 +22,7 @@ from hashidrill.products.vault.operator import VaultKeys, VaultOperator
 
 _DURATIONS = frozenset({"default_lease_ttl", "max_lease_ttl", "default_max_request_duration"})
 KEYS = _DURATIONS | {"cache_size", "disable_cache", "log_level", "raw_storage_endpoint", "introspection_endpoint"}
-"""Keys that can be set: those that Vault shows at sys/config/state/sanitized. It silently ignores unknown keys."""
+"""The keys that Vault shows at sys/config/state/sanitized. No other can be set: Vault silently ignores unknown keys."""
 _STARTED_WITHIN_S = 20.0
 _KNOWS_WITHIN_S = 60.0
 """With `storage: consul`, no server is active for up to 45 s after the active server died."""
@@ -31,7 +31,7 @@ _TURN = "vault.config"
 
 
 class ConfigParams(Strict):
-    """What to set, as in Vault's configuration file."""
+    """Which configuration keys to set."""
 
     set_: dict[str, Any] = Field(alias="set", min_length=1)
     """Keys as in Vault's configuration file: `{default_lease_ttl: 10m}`."""
@@ -41,7 +41,7 @@ class ConfigParams(Strict):
     def _can_be_set(cls, value: dict[str, Any]) -> dict[str, Any]:
         for key, wanted in value.items():
             if key not in KEYS:
-                raise ValueError(f"{key} cannot be set: Vault would not show whether it took it; {near(key, KEYS)}")
+                raise ValueError(f"{key} cannot be set: Vault would not show whether it applied it; {near(key, KEYS)}")
             if key in _DURATIONS:
                 try:
                     Duration(str(wanted))
@@ -53,7 +53,7 @@ class ConfigParams(Strict):
 
 
 class VaultConfig(BaseFault[ConfigParams]):
-    """Changes configuration keys of a server and restarts it; of several servers, one after the other.
+    """Changes configuration keys of a server and restarts it; several servers restart one after the other.
 
     Limits: a standby forwards the configuration query to the active server, so for a standby only the file and the
     new process are proof.
@@ -65,7 +65,7 @@ class VaultConfig(BaseFault[ConfigParams]):
         {AgentApi, AgentFiles, ProcessControl, Processes, VaultKeys, VaultOperator}
     )
     observer: ClassVar[Observer] = Observer(
-        "the server's process and seal status, and the configuration that it shows while it is the active one",
+        "the server's process and seal status, and the configuration that it shows while it is active",
         "the injector reads the file back; a standby shows the active server's configuration, so only its "
         "file and a new process prove it",
     )
@@ -98,16 +98,16 @@ class VaultConfig(BaseFault[ConfigParams]):
             )
         seal = await host.use(VaultOperator).seal_status()
         if not seal.open:
-            raise FaultError(f"{host.name}: its vault is {seal}: it would not show that it has restarted")
+            raise FaultError(f"{host.name}: its vault is {seal}, so it could not show that it has restarted")
         return {"config": config}
 
     async def apply(self, undo: Undo) -> None:
         await self._restart(self._host(undo), merge(undo["prior"]["config"], self.params.set_))
 
     async def _restart(self, host: Host, config: Mapping[str, Any]) -> None:
-        """Restarts with that file; returns once the server knows the active one, because the next one may restart then.
+        """Restarts with that file; returns once the server knows the active server: then the next one may restart.
 
-        A process that runs with the original file on disk has never read another one.
+        A process that runs while the original file is on disk has read only the original file.
         """
         async with self.hosts.turn(_TURN):
             await host.use(ProcessControl).stop_agent(servers.VAULT)
@@ -136,7 +136,7 @@ class VaultConfig(BaseFault[ConfigParams]):
         shown = await self._shown(host)
         lying = [key for key, value in shown.items() if not _agrees(key, wanted.get(key), value)]
         words = [
-            f"its file {'has' if in_file else 'has not'} that",
+            f"its file {'has' if in_file else 'lacks'} these values",
             "a new process" if new else "the same process",
             str(seal),
             *(f"{key} {value}" for key, value in shown.items()),

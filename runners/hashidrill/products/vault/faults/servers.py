@@ -18,17 +18,17 @@ from hashidrill.products.vault.rights import PROBE_SECRET
 
 VAULT = "vault"
 ACTIVE = "Vault's active server"
-"""Taken by faults that make another server active."""
+"""Claimed by faults that make another server active."""
 _TELLS_WITHIN_S = 2.0
 _SEALED = "Vault is sealed"
 
 
 @dataclass(frozen=True)
 class Served:
-    """A server's answer to a secret request without a token: a sealed one does not even refuse."""
+    """A server's answer to a request for a secret without a token, which only an unsealed server refuses."""
 
     status: int
-    """0 without an answer."""
+    """0 if no answer came."""
     words: str
 
     @property
@@ -37,7 +37,7 @@ class Served:
 
     @property
     def refuses(self) -> bool:
-        """Whether the server refuses as an unsealed server does, itself or through the active one."""
+        """Whether the server refuses as an unsealed server does, by itself or through the active server."""
         return self.status in {400, 403}
 
 
@@ -51,10 +51,10 @@ async def asked_for_a_secret(host: Host, path: str) -> Served:
 
 
 async def find_reigns(hosts: Hosts) -> Mapping[str, str]:
-    """For each answering server, the time since which it says that it is active; "" for an inactive one.
+    """For each server that answers, the time at which it says that it became active; "" if it is not active.
 
-    A sealed or hanging server is left out. The moment identifies the reign: a server that stepped down and is active
-    again has a later one.
+    A sealed or hanging server is left out. This time identifies the reign: a server that stepped down and became
+    active again reports a later time.
     """
     found: dict[str, str] = {}
 
@@ -72,7 +72,7 @@ async def find_reigns(hosts: Hosts) -> Mapping[str, str]:
 
 
 async def knows_active(host: Host) -> tuple[bool | None, str]:
-    """For `wait_until`: whether that server is active, or names the active one."""
+    """For `wait_until`: whether that server is active, or names the active server."""
     try:
         answer = await host.use(AgentApi).api("GET", "/v1/sys/leader", timeout_s=_TELLS_WITHIN_S, agent=VAULT)
         said: Any = answer.json() if answer.status == 200 else {}
@@ -94,7 +94,7 @@ def servers_of(hosts: Hosts) -> list[Host]:
 def only_on_vault(kind: str, place: Place) -> Iterable[Trouble]:
     """Refuses hosts without a Vault server."""
     if place.hosts and not place.hosts <= {*place.having(VAULT, "server")}:
-        yield ("on",), f"{kind} is about Vault's servers, and {place.on} are none; write vault:active or host:vault-1"
+        yield ("on",), f"{kind} targets Vault's servers, but {place.on} has none; write vault:active or host:vault-1"
 
 
 _SEALED_WITHIN_S = 20.0
@@ -117,7 +117,7 @@ class Seal(BaseFault[NoParams]):
 
     @property
     def observed_within_s(self) -> float:
-        """An unsealed server still has to find the active one before it can forward a request."""
+        """An unsealed server must still find the active server before it can forward a request."""
         return 30.0
 
     def uses(self, place: Place) -> Sequence[Claim]:
@@ -154,9 +154,7 @@ class Seal(BaseFault[NoParams]):
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
         served = await asked_for_a_secret(self._host(undo), PROBE_SECRET)
-        asked = (
-            "a request for a secret is answered: Vault is sealed" if present else "a request is refused for its token"
-        )
+        asked = "a request for a secret gets: Vault is sealed" if present else "a request without a token is refused"
         return Evidence(
             served.sealed if present else served.refuses,
             asked,
@@ -178,20 +176,20 @@ class StepDown(BaseFault[NoParams]):
     handover fails.
 
     Only the end of the reign is proven, because Vault answers before it steps down; `vault_serves_within` measures
-    which server is active afterwards, and how long none was.
+    which server is active afterwards, and how long no server was.
 
-    Limits: refused if no other server is unsealed. With integrated storage, Vault hands Raft's leadership to one other
-    server, once. If that fails (its log says `unlocking HA lock failed`), no server is active for 10 s, and then the
-    same one is again; the proof names it. A server that stepped down less than 10 s before takes over only when its own
-    10 s are over. A server that got its key twice while it joined Raft may stay active (its log says `entering standby
-    mode` twice; 1.21.0), and the fault is not proven.
+    Limits: refused if no other server is unsealed. With integrated storage, Vault tries once to transfer Raft's
+    leadership to another server. If that fails (its log says `unlocking HA lock failed`), no server is active for 10 s,
+    and then the same server is active again; the proof says so. A server that stepped down less than 10 s before takes
+    over only when its own 10 s are over. A server that got its key twice while it joined Raft may stay active (its log
+    says `entering standby mode` twice; 1.21.0), and then the fault is not proven.
     """
 
     kind: ClassVar[str] = "vault.step_down"
     cases: ClassVar[Cases] = Cases(on=(("vault:active", {}),), momentary=True)
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, VaultOperator})
     observer: ClassVar[Observer] = Observer(
-        "what each server says of itself at sys/leader: whether it is active, and since when",
+        "what each server reports about itself at sys/leader: whether it is active, and since when",
         "Vault's HTTP API",
     )
     once: ClassVar[bool] = True
@@ -221,11 +219,11 @@ class StepDown(BaseFault[NoParams]):
         reigns = await find_reigns(self.hosts)
         active = sorted(name for name, since in reigns.items() if since)
         if active != [target.host]:
-            raise FaultError(f"{target.host} is not active, {', '.join(active) or 'nobody'} is; put it on vault:active")
+            raise FaultError(f"{target.host} is not active; {', '.join(active) or 'none'} is; use on: vault:active")
         others = [host for host in servers_of(self.hosts) if host.name != target.host]
         able = [host.name for host in others if (await host.use(VaultOperator).seal_status()).open]
         if not able:
-            raise FaultError(f"{target.host}: no other server is unsealed, so that none could take over")
+            raise FaultError(f"{target.host}: no other server is unsealed, so no server could take over")
         return {"standbys": able, "since": reigns[target.host]}
 
     async def apply(self, undo: Undo) -> None:
@@ -234,7 +232,7 @@ class StepDown(BaseFault[NoParams]):
             raise FaultError(f"{undo['host']}: it did not step down: {said.text}")
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """In force: the previous leader's or active server's term has ended. Gone: one server is active."""
+        """In force: the reign of the server that stepped down has ended. Gone: exactly one server is active."""
         host, since = undo["host"], undo["prior"]["since"]
         reigns = await find_reigns(self.hosts)
         active = sorted(name for name, began in reigns.items() if began)
@@ -253,10 +251,10 @@ _TOKEN = "the token of hashidrill's loads"  # noqa: S105 - what the claim is abo
 
 
 class TokenRevoke(BaseFault[NoParams]):
-    """Revokes the token of the loads: all their requests are refused with 403. Reverting makes the same token again.
+    """Revokes the token of the loads: all their requests are refused with 403. Reverting creates the same token again.
 
-    Limits: Vault also revokes every token that was made with it: those of `vault.token.churn` are gone for good, and
-    `no_acknowledged_write_lost` on that load says so.
+    Limits: Vault also revokes every token that was created with this token. The tokens of `vault.token.churn` are then
+    gone for good, and `no_acknowledged_write_lost` on that load reports it.
     """
 
     kind: ClassVar[str] = "vault.token.revoke"
@@ -283,7 +281,7 @@ class TokenRevoke(BaseFault[NoParams]):
     async def prior(self, target: Target) -> Mapping[str, Any]:
         said = await self.hosts.host(target.host).use(LoadTokens).loads_are_allowed()
         if not said.ok:
-            raise FaultError(f"{target.host}: the token of our loads is refused already: {said.text}")
+            raise FaultError(f"{target.host}: the token of hashidrill's loads is already refused: {said.text}")
         return {}
 
     async def apply(self, undo: Undo) -> None:

@@ -1,8 +1,8 @@
 """Saves a snapshot of Vault's integrated storage during the run, and restores it later.
 
 Both happen once, and reverting does not undo them: rolled-back data stays rolled back, and hypotheses judge the
-loss. Markers, policies that allow nothing, identify a state: Vault lists policies from its storage, and their names
-are readable in a snapshot.
+loss. Markers identify a state. They are policies that allow nothing: Vault lists policies from its storage, and their
+names are readable in a snapshot.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,7 +44,7 @@ class _OfTheStorage(BaseFault[P]):
         if vault is not None and vault.storage != "raft":
             yield ("on",), _NO_RAFT.format(self.kind.rpartition(".")[2])
         if place.many and len(place.hosts) > 1:
-            yield ("on",), f"{self.kind} is about the state that all servers share; write vault:active"
+            yield ("on",), f"{self.kind} affects the state that all servers share; write vault:active"
 
     def rights(self) -> Sequence[Right]:
         return (*rights.MARKERS, *rights.path("sys/storage/raft/snapshot", "read", "update"))
@@ -52,7 +52,7 @@ class _OfTheStorage(BaseFault[P]):
     async def prior(self, target: Target) -> Mapping[str, Any]:
         active = await servers.actives(self.hosts)
         if active != [target.host]:
-            raise FaultError(f"{target.host} is not active, {', '.join(active) or 'nobody'} is; put it on vault:active")
+            raise FaultError(f"{target.host} is not active; {', '.join(active) or 'none'} is; use on: vault:active")
         return {}
 
     async def _mark(self, undo: Undo, marker: str) -> None:
@@ -62,7 +62,7 @@ class _OfTheStorage(BaseFault[P]):
             raise FaultError(f"{undo['host']}: the marker {marker} could not be written: {said.text}")
 
     async def _unmark(self, undo: Undo, *markers: str) -> None:
-        """Retries until Vault has removed it: it may be busy with a restore. Raises WaitTimeoutError."""
+        """Retries until Vault has removed the markers: it may be busy with a restore. Raises WaitTimeoutError."""
 
         async def removed() -> tuple[bool | None, str]:
             said = await self._operator(undo).ask("DELETE", f"sys/policies/acl/{marker}")
@@ -99,8 +99,8 @@ class _OfTheStorage(BaseFault[P]):
 class SnapshotSave(SavesSnapshot, _OfTheStorage[SaveParams]):
     """Saves a snapshot of Vault's integrated storage in the recording, for a later restore.
 
-    Limits: it happens at once, and reverting only removes the marker. Use it on `vault:active` with `storage: raft`;
-    for a Vault with `storage: consul`, use `consul.snapshot.save`.
+    Limits: it happens at one moment, and reverting only removes the marker. Use it on `vault:active` with `storage:
+    raft`; for a Vault with `storage: consul`, use `consul.snapshot.save`.
     """
 
     kind: ClassVar[str] = "vault.snapshot.save"
@@ -136,12 +136,12 @@ class SnapshotSave(SavesSnapshot, _OfTheStorage[SaveParams]):
         )
 
     async def revert(self, undo: Undo) -> None:
-        """Removes only the marker: the snapshot itself changes nothing."""
+        """Removes only the marker: a snapshot changes nothing else."""
         await self._unmark(undo, saved_marker(self.params.name, undo["fault_id"]))
 
 
 class SnapshotRestore(RestoresSnapshot, _OfTheStorage[RestoreParams]):
-    """Restores a snapshot saved earlier in the run: secrets, tokens and leases. Reverting does not undo it.
+    """Restores a snapshot saved earlier in the run: secrets, tokens and leases. Reverting does not undo the restore.
 
     Limits: a standby forwards requests to the active server. `no_secret_lost` and `no_lease_lost` with `snapshot`
     judge the loss.
@@ -156,7 +156,7 @@ class SnapshotRestore(RestoresSnapshot, _OfTheStorage[RestoreParams]):
         "the markers are the fault's own; a standby forwards the query to the active server",
     )
     observed_within_s = 30.0
-    """Vault answers before it has restored: it waits for all requests first, and loads its state again after."""
+    """Vault answers before it has restored: it first waits for all open requests, and then loads its state again."""
     files: ClassVar[str] = _FILES
     cases: ClassVar[Cases] = Cases(on=(("vault:active", {"snapshot": "before"}),), momentary=True)
 
@@ -180,7 +180,7 @@ class SnapshotRestore(RestoresSnapshot, _OfTheStorage[RestoreParams]):
         saved, later = undo["prior"]["marker"], _restored_marker(undo)
         if not present:
             return await self._over(undo, saved, later)
-        asked = "the marker of the save is listed again, and not the one from just before the restore"
+        asked = "the save's marker is listed again, and the marker from just before the restore is not"
         there, who = await self._marks(undo)
         if there is None:
             return Evidence(False, asked, who)
@@ -197,7 +197,7 @@ class SnapshotRestore(RestoresSnapshot, _OfTheStorage[RestoreParams]):
         return Evidence(True, asked, f"{words}; {counted}{undo['prior']['leases']})", figures)
 
     async def revert(self, undo: Undo) -> None:
-        """Removes only the markers: the state stays that of the snapshot."""
+        """Removes only the markers: Vault keeps the snapshot's state."""
         await self._unmark(undo, _restored_marker(undo), undo["prior"]["marker"])
 
 

@@ -1,4 +1,4 @@
-"""The base of loads on Vault: the servers that they call, and their token."""
+"""The base of loads on Vault: the servers that they call, their token, and the outcome of their requests."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from hashidrill.products.vault.rights import MOUNT
 if TYPE_CHECKING:
     from hashidrill.core.loads.context import LoadContext
 
-Via = Annotated[str, Field(description="Selector of the servers asked, in turn; a standby passes requests on")]
+Via = Annotated[str, Field(description="Selector of the servers to send to, in turn; a standby forwards requests")]
 TOKEN = "VAULT_TOKEN"  # noqa: S105 - the name of the variable
 
 
 class VaultLoad(AgentLoad):
-    """The parameter `via` selects the servers. Raises ValueError if there is no address, or no token."""
+    """The parameter `via` selects the servers. Raises ValueError if the address or the token is missing."""
 
     asks: ClassVar[str] = "server"
 
@@ -52,7 +52,7 @@ def body_of(value: object) -> bytes:
 
 
 def read_json(answer: Answer) -> dict[str, Any]:
-    """The answer; empty if it is not an object."""
+    """The answer's JSON object; empty if it is not an object."""
     try:
         found = parse(answer.body)
     except ValueError:
@@ -61,7 +61,7 @@ def read_json(answer: Answer) -> dict[str, Any]:
 
 
 def listed_names(answer: Answer) -> list[str] | None:
-    """The names in one place, from the storage, because Vault keeps no list in memory. None without an answer."""
+    """The names under one path, from the storage, because Vault keeps no list in memory. None if no answer came."""
     if answer.status == 404:
         return []
     data = read_json(answer).get("data")
@@ -72,10 +72,10 @@ def listed_names(answer: Answer) -> list[str] | None:
 def write_reply(answer: Answer) -> Reply:
     """The outcome of a change in Vault.
 
-    `ok` is 200 or 204. `fail` certainly had no effect: no connection, or a request that was refused (4xx: no such
-    token, a rate limit). Any other answer is `unknown`. So is every 5xx: a standby may have forwarded a write to an
-    active server that took it and ended before it answered, and a server that is sealed in the middle of it says
-    503.
+    `ok` is 200 or 204. `fail` means that the change certainly had no effect: there was no connection, or Vault refused
+    the request (4xx: no such token, a rate limit). Any other result is `unknown`, even a 5xx: a standby may have
+    forwarded a write to an active server that applied it and ended before it answered, and a server that is sealed
+    during a write answers 503.
     """
     if not answer.sent:
         return Reply("fail", error=answer.error, reason=answer.why)
@@ -89,7 +89,7 @@ def write_reply(answer: Answer) -> Reply:
 
 
 def read_reply(answer: Answer, value: str | None) -> Reply:
-    """The outcome of a read, which changes nothing: `ok` or `fail`. `value`: the value found; None without one."""
+    """The outcome of a read, which changes nothing: `ok` or `fail`. `value`: the value found, or None."""
     if answer.status == 200 and value is not None:
         return Reply("ok", status=200, value=value)
     reason = Reason.UNEXPECTED if answer.status == 200 else answer.why

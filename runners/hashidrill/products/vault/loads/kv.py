@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 ONCE_KEYS = 5_000
 """After this many secrets that are written once, the share of such writes shrinks, because each is read at the end."""
 MAX_SECRET_BYTES = 256 * 1024
-"""Integrated storage takes entries of up to 1 MiB, Consul of 512 KiB; a secret is stored with more around it."""
+"""Integrated storage accepts entries of up to 1 MiB, Consul of up to 512 KiB; an entry is larger than its secret."""
 FINAL_READS_WITHIN_S = 60.0
 PREPARE_WITHIN_S = 60.0
 _LEAVE_WITHIN_S = 5.0
@@ -48,7 +48,7 @@ _SEED_BYTES = 64
 
 def _sane_secret(size: Size) -> Size:
     if not 1 <= size <= MAX_SECRET_BYTES:
-        raise ValueError(f"a secret is 1B to 256KiB (Vault's storage takes not much more), not {size}")
+        raise ValueError(f"a secret is 1B to 256KiB (Vault's storage accepts little more), not {size}")
     return size
 
 
@@ -57,7 +57,7 @@ def _secret(identity: str, size_bytes: int) -> bytes:
 
 
 def identity_of(answer: Answer) -> str | None:
-    """The identity of the write that made this secret; None without one."""
+    """The identity of the write that made this secret; None if it has none."""
     data = read_json(answer).get("data")
     secret = data.get("data") if isinstance(data, dict) else None
     identity = secret.get("id") if isinstance(secret, dict) else None
@@ -89,7 +89,7 @@ class KvWrite(_KvLoad):
     class Params(Strict):
         """`rate` writes a second, each of a secret of `value` bytes that is unique in the run.
 
-        `once` is the share that goes to keys which nothing overwrites; the others go to `keys` keys in turn.
+        `once` is the share of writes to keys that nothing overwrites; the other writes go to `keys` keys in turn.
         """
 
         rate: LoadRate
@@ -98,7 +98,7 @@ class KvWrite(_KvLoad):
         """Size of each secret."""
         once: Annotated[
             Percent,
-            Field(ge=0, le=1, description="Share of writes that go to keys written only once, so that a loss shows"),
+            Field(ge=0, le=1, description="Share of writes to keys that are written only once, which reveal a loss"),
         ] = Percent("90%")
         via: Via = "vault:servers"
         timeout: Timeout = Duration("30s")
@@ -132,7 +132,7 @@ class KvWrite(_KvLoad):
         self._turns.skip_to(n)
 
     async def final_reads(self, *, within_s: float = FINAL_READS_WITHIN_S) -> Mapping[str, str | None]:
-        """The identity of each tried key's secret now (None: absent).
+        """For each key that the load tried to write, the identity of its secret now (None: absent).
 
         The active server answers, from its memory if it can; a secret that its storage does not list is None, and
         counted in `LOAD.unlisted`. Retries until `within_s` seconds are over, then raises WaitTimeoutError with the
@@ -166,7 +166,7 @@ class KvWrite(_KvLoad):
         return {key: None if key in unlisted else value for key, value in found.items()}
 
     async def clean_up(self) -> None:
-        """Deletes the secrets, for a few seconds: it does not wait for a sick server."""
+        """Deletes the secrets. Gives up after 5 s, so that it does not wait for a sick server."""
         left = self._turns.once + min(self._turns.in_turn, self.params.keys)
         numbers = {True: self._turns.once, False: min(self._turns.in_turn, self.params.keys)}
         keys = [f"{self._place(once=once)}/{number}" for once, most in numbers.items() for number in range(most)]
@@ -223,7 +223,7 @@ class KvRead(_KvLoad):
     async def run(self, emit: EmitOperation) -> None:
         async with self.client() as client:
 
-            async def get(n: int, key: str, value: str) -> Reply:  # noqa: ARG001 - a read plans no value
+            async def get(n: int, key: str, value: str) -> Reply:  # noqa: ARG001 - a read has no value
                 answer = await client.request("GET", self.url(n, data_path(key)), timeout_s=self._timeout_s)
                 return read_reply(answer, identity_of(answer))
 
@@ -231,10 +231,10 @@ class KvRead(_KvLoad):
 
 
 def _accepted(answer: Any) -> bool | None:
-    """Raises AttachError where Vault has no secrets engine for the loads; in the lab each Vault has one."""
+    """Raises AttachError if Vault has no secrets engine for the loads; each Vault of the lab has one."""
     if answer.status == 404 and b"no handler for route" in answer.body:
         raise AttachError(
-            f"Vault has no secrets engine at {MOUNT}/, where its loads write: make one with `vault secrets enable"
+            f"Vault has no secrets engine at {MOUNT}/, where the loads write: create one with `vault secrets enable"
             f" -path={MOUNT} -version=2 kv`"
         )
     return True if answer.status in {200, 204} else None

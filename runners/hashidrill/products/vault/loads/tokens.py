@@ -1,4 +1,4 @@
-"""`vault.token.churn`: makes tokens and revokes some: leases that Vault must neither lose nor keep too long."""
+"""`vault.token.churn`: creates tokens and revokes some; Vault must neither lose these leases nor keep them too long."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from hashidrill.core.protocols.abc import EmitOperation
 
 MOST_READ = 20_000
-"""Tokens that are looked up at the end."""
+"""The most tokens that are looked up at the end."""
 FINAL_READS_WITHIN_S = 60.0
 STILL_VALID = "still valid"
 """Marks a revoked token that is still valid, in the place of its stamp."""
 TABLE = "lease"
 _GONE = ("invalid accessor", "bad token")
-"""Vault's answers about an unknown accessor, and about one whose token or lease is gone."""
+"""Vault's answers about an unknown accessor, and about an accessor whose token or lease is gone."""
 _DENIED = "permission denied"
 """Another possible answer about a token that is gone; also Vault's answer when it refuses the load's own token."""
 _ALL = "auth/token/accessors"
@@ -58,10 +58,10 @@ class Lease:
 
 
 class TokenChurn(VaultLoad):
-    """Makes tokens, revokes a share of them at once, and looks up at the end which of them Vault still knows.
+    """Creates tokens, revokes a share of them at once, and looks up at the end which of them Vault still knows.
 
-    An operation is one token: it is `ok` once the token was made, and revoked if it was chosen for that. The
-    recording holds its accessor, which finds the token but opens nothing, and never the token itself.
+    An operation is one token: it is `ok` once the token was created, and revoked if it was chosen for that. The
+    recording holds the token's accessor, which identifies the token but grants nothing, and never the token itself.
 
     A token that Vault knows from memory although its storage lost it counts as missing, and in `LOAD.unlisted`.
     """
@@ -70,14 +70,14 @@ class TokenChurn(VaultLoad):
     signals: ClassVar = {"unlisted": None}  # tokens that were known at the end, but are not listed by the storage
 
     class Params(Strict):
-        """`rate` tokens a second, each for `ttl`; the share `revoked` is revoked at once."""
+        """`rate` tokens a second, each valid for `ttl`; the share `revoked` is revoked at once."""
 
         rate: LoadRate
         ttl: Annotated[
             Duration, Field(description="How long a token may live: one that expires before the end cannot be checked")
         ] = Duration("1h")
         revoked: Annotated[
-            Percent, Field(ge=0, le=1, description="Share of tokens that are revoked as soon as they were made")
+            Percent, Field(ge=0, le=1, description="Share of tokens that are revoked right after their creation")
         ] = Percent("50%")
         via: Via = "vault:servers"
         timeout: Timeout = Duration("30s")
@@ -93,7 +93,7 @@ class TokenChurn(VaultLoad):
         self._owed = 0.0
         self._to_revoke: set[int] = set()
         self._accessors: dict[int, str] = {}
-        """The tokens that must exist at the end, and those that must not, by operation."""
+        """By operation, the accessor of each token whose state at the end is known: it must exist, or be revoked."""
 
     def _key(self, n: int) -> str:
         return f"{self.name}/{n}"
@@ -108,7 +108,7 @@ class TokenChurn(VaultLoad):
     async def run(self, emit: EmitOperation) -> None:
         async with self.client() as client:
 
-            async def churn(n: int, key: str, value: str) -> Reply:  # noqa: ARG001 - nothing of them is sent
+            async def churn(n: int, key: str, value: str) -> Reply:  # noqa: ARG001 - they are not sent
                 wanted = {"ttl": f"{int(self.params.ttl)}s", "renewable": False, "display_name": "churn"}
                 reply, answer = await self._post(client, n, "auth/token/create", wanted)
                 if reply.outcome != "ok":
@@ -117,7 +117,7 @@ class TokenChurn(VaultLoad):
                 accessor = str(made["accessor"])
                 if n in self._to_revoke:
                     reply, _ = await self._post(client, n, _REVOKE, {"accessor": accessor})
-                    if reply.outcome != "ok":  # it was made in any case, and may exist or not
+                    if reply.outcome != "ok":  # the token was created, and may or may not be revoked
                         return replace(reply, outcome="unknown")
                 self._accessors[n] = accessor
                 return replace(reply, detail=Lease(float(made["lease_duration"]), n in self._to_revoke).detail())
@@ -131,8 +131,8 @@ class TokenChurn(VaultLoad):
     async def final_reads(self, *, within_s: float = FINAL_READS_WITHIN_S) -> Mapping[str, str | None]:
         """The stamp of each acknowledged token that is in the right state (known, or revoked).
 
-        None for a token that Vault has lost, and `STILL_VALID` for a revoked one that it still knows. Vault looks
-        tokens up in its memory: one that its storage does not list is lost, and counted in `LOAD.unlisted`. Raises
+        None for a token that Vault has lost, and `STILL_VALID` for a revoked token that it still knows. Vault looks
+        tokens up in its memory: a token that its storage does not list is lost, and counted in `LOAD.unlisted`. Raises
         WaitTimeoutError with the last answer.
         """
         found: dict[str, str | None] = {}
@@ -143,7 +143,7 @@ class TokenChurn(VaultLoad):
                 n, accessor = item
                 body, path = body_of({"accessor": accessor}), f"/v1/{_LOOKUP}"
                 known = await insist(client, self.context.endpoints, "POST", path, _known, within_s=within_s, body=body)
-                if known == _DENIED:  # it was not the load's own token that was refused
+                if known == _DENIED:  # if the load's own token is allowed, the other token is gone
                     await insist(client, self.context.endpoints, "GET", f"/v1/{_SELF}", _allowed, within_s=within_s)
                     known = False
                 right = stamp(self.context.run_id, n)
@@ -169,7 +169,7 @@ class TokenChurn(VaultLoad):
 
 
 def _known(answer: Answer) -> bool | str | None:
-    """Whether the accessor is known; None without an answer, `_DENIED` if the load's own token may be refused."""
+    """Whether the accessor is known; None if no answer came, `_DENIED` if the load's own token may be refused."""
     if answer.status == 200:
         return True
     if not 400 <= answer.status < 500:
