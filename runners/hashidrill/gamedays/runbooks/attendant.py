@@ -2,7 +2,7 @@
 
     python -m hashidrill.gamedays.runbooks.attendant ROOT
 
-is the engine's process of a rehearsal: as hashidrill.lab.runs.in_sandbox, with the runbook's follower for an attendant.
+is the process of a rehearsal's engine: like hashidrill.lab.runs.in_sandbox, with the runbook's follower as attendant.
 """
 
 import os
@@ -42,13 +42,13 @@ _PRELUDE = (
     '__c=0; __p=; trap \'__c=$?; [ $__c = 0 ] || [ -z "$__p" ] || printf "\\036%s %s\\n" "$__c" "$__p" >&2;'
     " __p=$BASH_COMMAND' DEBUG\n"
 )
-"""Tells on standard error of each command that failed, although the block went on."""
+"""Reports on standard error each command that failed although the block went on."""
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass
 class SandboxHands:
-    """Hands that reach every host of a local datacenter."""
+    """The follower's access to every host of a local datacenter."""
 
     run_: Run
     datacenter: LocalDatacenter
@@ -110,7 +110,7 @@ class SandboxHands:
 
 
 async def in_shell(command: Sequence[str], environment: Mapping[str, str], within_s: float, *, folder: Path) -> Ran:
-    """Run it to its end, or kill it and all that it started."""
+    """Runs the command to its end; after `within_s`, kills it and all processes that it started."""
     began_s = anyio.current_time()
     output, errors = bytearray(), bytearray()
     process = await anyio.open_process(
@@ -135,7 +135,7 @@ async def in_shell(command: Sequence[str], environment: Mapping[str, str], withi
             _kill_all(process.pid)
             await process.wait()
             await process.aclose()
-    lines = errors.decode(errors="replace").split("\n")  # splitlines takes the mark for the end of a line
+    lines = errors.decode(errors="replace").split("\n")  # splitlines would treat the mark as the end of a line
     hidden = tuple(line.partition(_MARK)[2].strip() for line in lines if _MARK in line)
     said = "\n".join(line for line in lines if _MARK not in line)
     return Ran(code, output.decode(errors="replace"), said, anyio.current_time() - began_s, hidden)
@@ -161,7 +161,7 @@ class Attendant:
     async def attend(self, running: Run) -> None:
         datacenter = running.datacenter
         if not isinstance(datacenter, LocalDatacenter):
-            raise HashidrillError("a runbook is rehearsed in a datacenter of our own")
+            raise HashidrillError("a runbook can only be rehearsed in a local datacenter")
         doing = SandboxHands(running, datacenter, self.root)
         await pause(self.after_s)
         async with anyio.create_task_group() as group:
@@ -201,7 +201,7 @@ class Attendant:
 
 
 def main() -> None:
-    """As hashidrill.lab.runs.in_sandbox."""
+    """Like hashidrill.lab.runs.in_sandbox."""
     spec = read_given()
     ahead()
     root = Path(sys.argv[1])

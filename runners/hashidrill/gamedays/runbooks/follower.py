@@ -47,16 +47,16 @@ class Hands(Protocol):
         """Whether each HOST/AGENT runs."""
 
     async def run(self, host: str, command: str, seen: Mapping[str, str], within_s: float) -> Ran:
-        """Run it in a shell on that host."""
+        """Runs the command in a shell on that host."""
 
     async def faded(self) -> Sequence[str]:
-        """The faults that were put in force and are surely no longer there."""
+        """The faults that were in force and have certainly ended."""
 
     def note(self, what: str, text: str, **data: Any) -> None:
-        """For the recording."""
+        """Writes to the recording."""
 
 
-class _End(Exception):  # noqa: N818 - it ends the runbook, and is no mistake of ours
+class _End(Exception):  # noqa: N818 - it ends the runbook, and is not an error
     def __init__(self, outcome: str, text: str) -> None:
         super().__init__(text)
         self.outcome = outcome
@@ -73,7 +73,7 @@ class Follower:
         self._texts: dict[str, str] = {}
 
     async def follow(self) -> str:
-        """How it ended."""
+        """Follows the runbook; returns how that ended."""
         outcome, text = DONE, "the runbook was followed to its end"
         try:
             for block in self._runbook.blocks:
@@ -127,7 +127,7 @@ class Follower:
         return ran
 
     async def _observe(self, block: Block) -> None:
-        """Uses a command's output; a failed one only if it may fail."""
+        """Records the output of a command; the output of a failed command only if it may fail."""
         told: list[tuple[str, str]] = []
         try:
             hosts = await self._hosts(block)

@@ -26,16 +26,16 @@ from hashidrill.reports.followed import MOST_STEPS, followed_steps
 WINDOW_S = 2.0
 STEP_S = 0.5
 FEWEST = 10
-"""Operations that a window should hold: a slow load gets longer ones."""
+"""The fewest operations in a window: a slow load gets longer windows."""
 WELL_FOR_S = 5.0
-"""How long they must have been well, without a break, when the judged time ends."""
+"""How long users must have been well, without a break, when the judged time ends."""
 _STOPPED_BELOW = 0.5
-"""A share of the rate in the steady state: users who no longer come are not well."""
+"""A share of the steady state's rate. Below it, the load counts as stopped, and its users are not well."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """One window of the load: the failed condition, or ""."""
+    """One window of the loads, and what failed in it."""
 
     start_ns: int
     end_ns: int
@@ -69,7 +69,7 @@ def conditions_of(experiment: Experiment) -> list[Condition]:
 
 
 def users(recording: Recording, start_ns: int, end_ns: int) -> Users | None:
-    """None if the experiment has no conditions on its loads. Raises HypothesisInvalidError."""
+    """The users' experience; None if the experiment has no conditions on loads. Raises HypothesisInvalidError."""
     conditions = conditions_of(recording.experiment)
     if not conditions:
         return None
@@ -86,9 +86,9 @@ def users(recording: Recording, start_ns: int, end_ns: int) -> Users | None:
 
 
 def ever_sick(recording: Recording, start_ns: int, end_ns: int) -> bool:
-    """Whether a condition about users failed in that span, or in the last window before its end if the span is shorter.
+    """Whether a condition about users failed in that span, or in the last window before its end if it is shorter.
 
-    Each load has windows of its own: those of a slow load are longer than the time in which a person acts. Raises
+    Each load has its own windows: a slow load's windows are longer than the time in which a person acts. Raises
     HypothesisInvalidError.
     """
     for one in conditions_of(recording.experiment):
@@ -101,7 +101,7 @@ def ever_sick(recording: Recording, start_ns: int, end_ns: int) -> bool:
 
 
 def _load(recording: Recording, load: str) -> tuple[Operations, float, int]:
-    """Its operations, how many come per second (0 for a steered rate), and the width of its windows in ns.
+    """The load's operations, their usual rate per second (0 if steered), and the width of its windows in ns.
 
     Raises HypothesisInvalidError.
     """
@@ -122,7 +122,7 @@ def _usual_rate(recording: Recording, ops: Operations) -> float:
 
 
 def _lacks(condition: Condition, due: Operations, width_ns: int, usual: float) -> str:
-    """The failed condition of a window, for a person; "" if all hold. `usual` is 0 for a steered rate."""
+    """What failed in a window, for a person; "" if the condition holds. `usual` is 0 for a steered rate."""
     width_s = width_ns / SECOND
     if len(due) < usual * width_s * _STOPPED_BELOW:
         return f"{condition.source} stopped: {len(due) / width_s:.1f}/s instead of {usual:.1f}/s"
@@ -151,8 +151,8 @@ _ENDS = ("fault.reverted", "fault.gone", "fault.ended", "fault.still", "fault.fa
 
 
 class AsHeld(Recording):
-    """Without the observations just before the act: a faded fault gets its own verdict, and a fault whose observer
-    never answered invalidates nothing.
+    """The recording without the looks just before the act: a faded fault gets its own verdict, and a fault whose
+    observer never answered invalidates nothing.
     """
 
     @cached_property
@@ -161,7 +161,7 @@ class AsHeld(Recording):
 
 
 class AfterTheAct(AsHeld):
-    """`acted_ns`: when the last act was done; `until_ns`: when the runbook's follower left."""
+    """As if the method ended with the last act, at `acted_ns`; `until_ns` is when the runbook's follower left."""
 
     def __init__(self, recording: Recording, acted_ns: int, until_ns: int) -> None:
         """Raises RecordingError, also for a recording whose times make no sense."""
@@ -198,8 +198,8 @@ SERVER = "server"
 def harm_of(recording: Recording, entries: Sequence[Entry]) -> list[str]:
     """Each harm as a sentence. `entries`: the actions, in order (`attended.did`).
 
-    The follower may restart a server if a fault is on its host, and if the servers of that product had no quorum
-    anyway: then the restart cannot interrupt any service.
+    The follower may restart a server if a fault is on the server's host, or if the product's servers had no quorum
+    anyway: such a restart cannot interrupt any service.
     """
     servers = _servers(recording)
     ailing = {window.host for window in recording.faults if window.proven}
@@ -301,7 +301,7 @@ class _Told:
 
 
 def judge_drill(path: Path) -> Drill:
-    """Raises RecordingError for a recording that is not of a rehearsal."""
+    """Judges a recording. Raises RecordingError if it is not the recording of a rehearsal."""
     recording = Recording(path)
     about = recording.run.get("rehearsal")
     if not isinstance(about, dict):
@@ -362,7 +362,7 @@ def _check_diagnosis(drill: Drill, told: _Told, pager_ns: int) -> None:
     for entry in decided:
         for name, value in (entry.data.get("because") or {}).items():
             if value is not None and not _observed(told, name, value, entry.t_ns):
-                drill.wrong.append(f"{entry.data.get('diagnosis')} rests on {name}, which nothing here observed")
+                drill.wrong.append(f"{entry.data.get('diagnosis')} rests on {name}, which was not observed in this run")
 
 
 def _seen(because: Mapping[str, Any], what: str = "seen: ") -> str:
@@ -402,13 +402,13 @@ def _controls(drill: Drill, told: _Told) -> None:
     tried = [entry.data for entry in told.of("control") if entry.data.get("tried")]
     for each in tried:
         if each.get("throughout") and not each.get("held"):
-            drill.wrong.append(f"the confirm in line {each['line']} is to hold throughout, and does not before the act")
+            drill.wrong.append(f"the confirm in line {each['line']} must hold throughout, but fails before the act")
         elif not each.get("throughout") and each.get("held"):
             drill.wrong.append(
                 f"the confirm in line {each['line']} succeeds before anything was done: it confirms nothing"
             )
     if told.of("acts") and not [each for each in tried if not each.get("throughout") and not each.get("held")]:
-        drill.wrong.append("no confirm was seen to fail before the act, so none confirms anything")
+        drill.wrong.append("no confirm failed before the act, so the confirms prove nothing")
 
 
 def _users(drill: Drill, recording: Recording, told: _Told, pager_ns: int) -> None:
@@ -431,7 +431,7 @@ def _users(drill: Drill, recording: Recording, told: _Told, pager_ns: int) -> No
             drill.back_s = max(0.0, (found.back_ns - pager_ns) / SECOND)
         elif found.looks:
             bad = [look.lacking for look in found.looks if look.lacking]
-            last = bad[-1] if bad else ["they were not seen to be well for long enough"]
+            last = bad[-1] if bad else ["they were not well for long enough"]
             drill.wrong.append(f"users are not back: {'; '.join(last)}")
     _recovery(drill, recording, acted_ns[-1], until_ns)
 
@@ -451,7 +451,7 @@ def _recovery(drill: Drill, recording: Recording, acted_ns: int, until_ns: int) 
 
 
 def _losses(drill: Drill, recording: Recording, experiment: Experiment) -> None:
-    """The losses by the experiment's expectations, which count in any run."""
+    """Adds the data losses that the experiment's expectations found; they count in any run."""
     wanted = [each for each in experiment.expect if _counts_losses(each)]
     for finding, text in _judged(AsHeld(recording.path), experiment, wanted, drill):
         if finding is Finding.BROKEN:
@@ -461,7 +461,7 @@ def _losses(drill: Drill, recording: Recording, experiment: Experiment) -> None:
 
 
 def _counts_losses(expectation: Expectation) -> bool:
-    """Leaves out expectations that only know the experiment's own restore: a runbook may make another one."""
+    """Excludes expectations that only know the experiment's own restore: a runbook may do a different restore."""
     try:
         found = hypothesis.get(expectation.hypothesis)
         return not found.needs_valid_run and not found.name.endswith(_OF_ONE_RESTORE)
@@ -487,7 +487,7 @@ def _judged(
 
 DIAGNOSIS, HELPS, HARMLESS = "right_diagnosis", "users_are_back", "no_harm"
 """The `hypothesis` of each judgement."""
-_UNHARMED = "no quorum was lost, no healthy server was restarted, nothing that is counted was lost"
+_UNHARMED = "no quorum was lost, no healthy server was restarted, no data that the experiment counts was lost"
 
 
 def is_rehearsal(recording: Recording) -> bool:
@@ -496,7 +496,7 @@ def is_rehearsal(recording: Recording) -> bool:
 
 
 def rehearsal_verdict(recording: Recording) -> RunVerdict:
-    """Judges the recording of a rehearsal. Raises RecordingError for one of a newer hashidrill."""
+    """Judges the recording of a rehearsal. Raises RecordingError if a newer hashidrill wrote it."""
     recording.check_format()
     return as_verdict(judge_drill(recording.path))
 
@@ -542,6 +542,6 @@ def _found(drill: Drill, wrong: list[str], held: str) -> tuple[Finding, str]:
 
 
 def _seconds(figures: Mapping[str, float | None], *, never: str = "") -> dict[str, float | str]:
-    """The times that were measured; the others are `never`, or left out."""
+    """The measured times; a time without a measurement is `never`, or is left out if `never` is empty."""
     told = {name: value if value is not None and math.isfinite(value) else never for name, value in figures.items()}
     return {name: value for name, value in told.items() if value != ""}

@@ -55,7 +55,7 @@ class Condition:
         return self.op != "is missing"
 
     def holds(self, seen: Seen) -> bool:
-        """False for a missing observation, unless the condition asks for that."""
+        """False for a missing observation, unless the condition is `is missing`."""
         left = seen.get(self.name)
         if self.op.startswith("is "):
             return (left is None) == (self.op == "is missing")
@@ -72,7 +72,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a decision: all of `conditions`, or none for `otherwise`."""
+    """One line of a decision. All `conditions` must hold; `otherwise` has none."""
 
     line: int
     conditions: tuple[Condition, ...]
@@ -93,7 +93,7 @@ class Line:
 
 
 def parse_line(text: str, number: int) -> Line:
-    """Raises ValueError that says what is wrong."""
+    """Parses one line. Raises ValueError that says what is wrong."""
     found = _LINE.fullmatch(text.strip())
     if found is None:
         raise ValueError("write CONDITION -> DIAGNOSIS: TEXT, like `commit_ms > 300 -> slow-disk: the leader's disk`")
@@ -151,7 +151,7 @@ class PlaceError(Exception):
 
 
 class Machine(Protocol):
-    """A host as known without a login."""
+    """What is known of a host without a login."""
 
     @property
     def name(self) -> str: ...
@@ -182,9 +182,9 @@ def named_in(on: str) -> str:
 
 
 def hosts_of(on: str, machines: Sequence[Machine], seen: Seen, runs: Mapping[str, bool]) -> list[str]:
-    """The names of the hosts that `on` means; `runs` says of HOST/AGENT whether it runs. Raises PlaceError.
+    """The names of the hosts that `on` means; `runs` tells whether each HOST/AGENT runs. Raises PlaceError.
 
-    A person logs in to a running server: of a role, the first by name whose agent runs.
+    For one host of a role, this is the first by name whose agent runs: a person logs in to a running server.
     """
     by_name = {machine.name: machine for machine in machines}
     if name := named_in(on):
@@ -193,7 +193,7 @@ def hosts_of(on: str, machines: Sequence[Machine], seen: Seen, runs: Mapping[str
             raise PlaceError(f"on={on}: {name} is missing, so its place is unknown")
         found = _found(said, machines)
         if found is None:
-            raise PlaceError(f"on={on}: {name} said {said!r}, which is no host: {', '.join(by_name)}")
+            raise PlaceError(f"on={on}: {name} is {said!r}, which is not a host: {', '.join(by_name)}")
         return [found]
     if role := _ROLE.fullmatch(on):
         having = sorted(m.name for m in machines if m.roles.get(role["agent"]) == role["role"])
@@ -223,17 +223,17 @@ class Against(Strict):
 
     diagnosis: Name = Field(description="The diagnosis that has to be reached")
     at: Duration | None = Field(
-        default=None, description="How far the method is when the pager goes (default: its last step has begun)"
+        default=None, description="The method's time when it waits for the pager (default: when its last step begins)"
     )
-    after: Duration = Field(default=Duration("22s"), description="How long it has lasted by then")
+    after: Duration = Field(default=Duration("22s"), description="How long it waits until the pager goes off")
     lets_go: list[str] = Field(
-        default=[], description="Steps, by name or kind, that end when the pager goes: they would undo the repair"
+        default=[], description="Steps, by name or kind, that end at `at`, because they would undo the repair"
     )
     users: Literal["sick", "well"] = Field(
         default="sick",
-        description="The users' state at the page; `well` if only redundancy or state is lost",
+        description="The users' state when the pager goes off; `well` if only redundancy or state is lost",
     )
-    variant: str | None = Field(default=None, description="Which variant of the experiment")
+    variant: str | None = Field(default=None, description="The variant of the experiment")
 
 
 class FrontMatter(Strict):
@@ -241,7 +241,7 @@ class FrontMatter(Strict):
 
     runbook: Name = Field(description="Its name, as in the name of the file: runbook-NAME.md")
     pager: Plain = Field(description="The pager message that the operator got")
-    experiments: dict[str, Against] = Field(min_length=1, description="Where it has to help")
+    experiments: dict[str, Against] = Field(min_length=1, description="Experiments in which it must help")
     look_alikes: dict[str, Against] = Field(
         min_length=2, description="Experiments in which the runbook must change nothing"
     )
@@ -252,7 +252,7 @@ Kind = Literal["observe", "decide", "act", "confirm"]
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block of a runbook that the follower acts on. `line` is that of its fence."""
+    """One fenced block of a runbook that the follower acts on. `line` is its fence's line."""
 
     kind: Kind
     line: int
@@ -261,11 +261,11 @@ class Block:
     """The name of the observation."""
     on: str = ""
     diagnoses: tuple[str, ...] = ()
-    """The diagnoses for which it is followed; empty: while there is no diagnosis."""
+    """The diagnoses for which the block is followed; if empty, it is followed while there is no diagnosis."""
     number: Literal["", "max", "min"] = ""
     fails: bool = False
-    """Whether the command may fail. Its output counts anyway, and a later confirm step decides whether the act "
-      "worked."""
+    """Whether the command may fail. Its output counts anyway, and a later confirm step decides whether the act
+    worked."""
     throughout: bool = False
     """Whether the confirmed condition holds before the act as well."""
     within_s: float = 0.0
@@ -275,7 +275,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Runbook:
-    """A runbook that was read without a complaint."""
+    """A runbook without mistakes."""
 
     path: Path
     front: FrontMatter
@@ -297,9 +297,9 @@ class Runbook:
 
     @property
     def acting(self) -> frozenset[str]:
-        """The diagnoses that something is done about."""
+        """The diagnoses for which the runbook acts."""
         return frozenset(each for block in self.blocks if block.kind == "act" for each in block.diagnoses)
 
     def of(self, kind: Kind, diagnosis: str) -> list[Block]:
-        """The blocks of that kind that are followed once there is this diagnosis."""
+        """The blocks of that kind that are followed for this diagnosis."""
         return [block for block in self.blocks if block.kind == kind and diagnosis in block.diagnoses]

@@ -42,10 +42,10 @@ _BORDER = "---"
 
 
 def read_runbook(path: Path) -> Runbook:
-    """Raises UsageError for a missing file, ExperimentError with file and line of every mistake."""
+    """Reads a runbook. Raises UsageError for a missing file, and ExperimentError with the line of every mistake."""
     try:
         if path.stat().st_size > MOST_BYTES:
-            raise UsageError(f"{path}: larger than {MOST_BYTES} bytes: no runbook")
+            raise UsageError(f"{path}: not a runbook: larger than {MOST_BYTES} bytes")
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ExperimentError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
@@ -117,11 +117,11 @@ def _fenced(lines: list[str], begin: int, complain: Complain) -> Iterator[_Fence
 
 
 def _block(fenced: _Fenced, complain: Complain) -> Block | None:
-    """None for a block that the follower ignores, and after a message."""
+    """Reads a block; None if the follower ignores it, or if it has a mistake."""
     try:
         words = shlex.split(fenced.info)
     except ValueError as error:
-        complain(fenced.line, f"the words after the ``` do not read: {error}")
+        complain(fenced.line, f"the words after the ``` cannot be parsed: {error}")
         return None
     if words[:1] == ["decide"]:
         words = ["", *words]
@@ -159,14 +159,14 @@ def _read(kind: Kind, fenced: _Fenced, words: list[str]) -> Block:
             flags.add(key)
         elif equals and key in _KEYS[kind]:
             if key in given:
-                raise ValueError(f"{key}= stands there twice")
+                raise ValueError(f"{key}= is given twice")
             given[key] = value
         else:
             known = sorted({f"{each}=" for each in _KEYS[kind]} | _FLAGS[kind])
-            raise ValueError(f"{word!r} means nothing here; known are: {', '.join(known)}")
+            raise ValueError(f"{word!r} is not valid here; use one of: {', '.join(known)}")
     if kind == "observe" and not re.fullmatch(NAME_PATTERN, name):
         raise ValueError(
-            f"what it observes needs a name, {name!r} is none: lower case, digits and _, like `observe commit_ms`"
+            f"an observation needs a name, not {name!r}: use lower case, digits and _, like `observe commit_ms`"
         )
     if not fenced.text.strip():
         raise ValueError("it is empty")
@@ -209,7 +209,7 @@ def _number(given: dict[str, str], flags: set[str]) -> Literal["", "max", "min"]
     if "number" not in given:
         return "max" if "number" in flags else ""
     if given["number"] not in {"max", "min"}:
-        raise ValueError("number= takes max or min: which of several hosts counts")
+        raise ValueError("number= must be max or min: which of several hosts counts")
     return "max" if given["number"] == "max" else "min"
 
 
@@ -218,7 +218,7 @@ def _seconds(text: str | None) -> float:
         return _WITHIN_S
     seconds = float(Duration(text))
     if not 0 < seconds <= 600:
-        raise ValueError(f"{text}: at most 10m, and more than 0s")
+        raise ValueError(f"{text}: must be more than 0s and at most 10m")
     return seconds
 
 
@@ -262,7 +262,7 @@ def _known(name: str, known: dict[str, Block], line: int, complain: Complain) ->
 
 
 def _check_decisions(runbook: Runbook, complain: Complain) -> None:
-    """Every diagnosis is made somewhere, and those that must be are."""
+    """Reports each diagnosis that no decide block makes, and each misplaced `otherwise`."""
     made = {line.diagnosis for block in runbook.blocks for line in block.lines}
     if not made:
         complain(runbook.blocks[0].line, "nothing is ever decided: a decide block is missing")
@@ -270,7 +270,7 @@ def _check_decisions(runbook: Runbook, complain: Complain) -> None:
     for block in runbook.blocks:
         for each in block.diagnoses:
             if each not in made:
-                complain(block.line, f"for={each}: no decide block leads here: {near(each, made)}")
+                complain(block.line, f"for={each}: no decide block leads to it: {near(each, made)}")
         for line in block.lines[:-1]:
             if not line.conditions:
                 complain(line.line, "`otherwise` holds always: it belongs at the end of the block")
@@ -296,7 +296,7 @@ def _acting(runbook: Runbook, complain: Complain) -> None:
     for line in [line for block in runbook.blocks for line in block.lines]:
         if line.diagnosis in runbook.acting and not any(one.positive for one in line.conditions):
             complain(
-                line.line, f"{line.diagnosis} is acted on, and rests on nothing that was observed: compare something"
+                line.line, f"{line.diagnosis} is acted on, but no observation supports it: compare an observed value"
             )
     for diagnosis in sorted(runbook.acting):
         acts = runbook.of("act", diagnosis)
@@ -305,13 +305,13 @@ def _acting(runbook: Runbook, complain: Complain) -> None:
             complain(acts[0].line, f"act: nothing confirms that {diagnosis} is over: a confirm block is missing")
         for act in acts:
             if act.fails and confirms and max(confirms) < act.line:
-                complain(act.line, "act: it may fail, and nothing after it confirms anything: add a confirm block")
+                complain(act.line, "act: it may fail, and no confirm block follows it: add one")
 
 
 def _promises(runbook: Runbook, complain: Complain) -> None:
     for name, against in runbook.front.look_alikes.items():
         if against.diagnosis in runbook.acting:
-            what = f"{against.diagnosis} is acted on, but in a look-alike nothing may be done"
+            what = f"{against.diagnosis} is acted on, but a look-alike must be left unchanged"
             complain(_line_of(runbook, name), f"{name}: {what}")
     for name, against in runbook.front.experiments.items():
         if against.diagnosis not in runbook.acting:

@@ -80,7 +80,7 @@ class Course:
 
 
 def course_of(runbook: Runbook, name: str, against: Against, *, look_alike: bool) -> Course:
-    """Raises UsageError, ExperimentError."""
+    """The run of an experiment. Raises UsageError or ExperimentError."""
     healthy = name == HEALTHY
     if healthy and not look_alike:
         raise UsageError("a healthy datacenter is a look-alike: there is nothing to repair in it")
@@ -92,7 +92,7 @@ def course_of(runbook: Runbook, name: str, against: Against, *, look_alike: bool
     elif resolved.experiment.variants:
         raise UsageError(f"{runbook.path}: {name}: has variants: name one ({', '.join(resolved.experiment.variants)})")
     if resolved.experiment.datacenter.stands:
-        raise UsageError(f"{runbook.path}: {name}: is about an existing datacenter; a rehearsal starts one of ours")
+        raise UsageError(f"{runbook.path}: {name}: is about an existing datacenter; a rehearsal starts a local one")
     if not healthy:
         return _held(runbook, name, against, resolved, look_alike)
     without_faults = _with(resolved, [{"mark": HEALTHY, "for": f"{_HEALTHY_S:g}s"}], [{}])
@@ -107,7 +107,7 @@ def _held(runbook: Runbook, name: str, against: Against, resolved: ResolvedExper
         if not any(each in _called(step) for step in steps):
             raise ExperimentError(f"{where}: lets_go: {each}: the method has no such step")
     if not any(step.at <= at_s < step.at + step.for_ and not _called(step) & {*against.lets_go} for step in steps):
-        raise ExperimentError(f"{where}: at: {at_s:g}s: nothing of its method lasts then; choose another moment")
+        raise ExperimentError(f"{where}: at: {at_s:g}s: no step of its method is in force then; choose another time")
     method, parameters = [], []
     written = resolved.data["method"]
     for number, step in enumerate(steps):
@@ -144,7 +144,7 @@ def _seconds(text: object) -> float:
 
 
 def _with(resolved: ResolvedExperiment, method: list[dict[str, Any]], steps: list[Any]) -> ResolvedExperiment:
-    """Removes guardrails, which would end the fault before the runbook does."""
+    """With that method and without guardrails, which would end the fault before the runbook does."""
     data: dict[str, Any] = {**resolved.data, "method": method, "guardrails": []}
     parameters = resolved.parameters.model_copy(update={"steps": steps})
     changed = ResolvedExperiment.from_data(replace(resolved, data=data, parameters=parameters).to_data())
@@ -182,7 +182,7 @@ class Rehearsal:
         """Notes beyond the verdict."""
         if any(drill.look_alike for drill in self.drills):
             return []
-        return ["no look-alike was rehearsed, so nothing shows that this runbook can say no"]
+        return ["no look-alike was rehearsed, so nothing shows that this runbook leaves other faults alone"]
 
     def data(self) -> dict[str, Any]:
         """For JSON."""
@@ -222,12 +222,12 @@ def _course(drill: Drill) -> str:
 
 
 def badge_of(rehearsal: Rehearsal, today: dt.date) -> str:
-    """The badge line. Raises UsageError for a rehearsal that does not earn a stamp."""
+    """The badge line. Raises UsageError for a rehearsal that does not earn a badge."""
     looks = list(dict.fromkeys(drill.experiment for drill in rehearsal.drills if drill.look_alike))
     real = list(dict.fromkeys(drill.experiment for drill in rehearsal.drills if not drill.look_alike))
     if rehearsal.verdict is not Verdict.PASS or not real or len(looks) < ENOUGH_LOOK_ALIKES:
         raise UsageError(
-            f"{rehearsal.runbook.path}: no badge: it takes a PASS on an experiment and {ENOUGH_LOOK_ALIKES} look-alikes"
+            f"{rehearsal.runbook.path}: no badge: it needs a PASS on an experiment and {ENOUGH_LOOK_ALIKES} look-alikes"
         )
     found = {name: version for drill in rehearsal.drills for name, version in drill.versions.items()}
     with_ = ", ".join(f"{name.capitalize()} {found[name]}" for name in _PRODUCTS if name in found)
@@ -283,7 +283,7 @@ def courses_of(runbook: Runbook, experiments: Sequence[str], look_alikes: Sequen
 def earlier_drills(runbook: Runbook, folders: Sequence[Path]) -> list[Drill]:
     """The valid runs of earlier rehearsals, judged again from their recordings.
 
-    Raises UsageError for a recording that is not of this version of the runbook, RecordingError.
+    Raises UsageError for a recording of another version of the runbook, and RecordingError.
     """
     drills: list[Drill] = []
     for folder in folders:
@@ -302,7 +302,7 @@ def earlier_drills(runbook: Runbook, folders: Sequence[Path]) -> list[Drill]:
 
 
 def left_of(courses: Sequence[Course], drills: Sequence[Drill], asked: Sequence[str]) -> list[Course]:
-    """The remaining runs: those requested by name, and those without an earlier run."""
+    """The remaining runs: runs requested by name, and runs without an earlier result."""
     known = {(drill.experiment, drill.look_alike) for drill in drills}
     return [course for course in courses if course.name in asked or (course.name, course.look_alike) not in known]
 
@@ -352,9 +352,9 @@ def rehearse(
     judge: Judge = judge_drill,
     earlier: Sequence[Drill] = (),
 ) -> Rehearsal:
-    """Plays all courses, `times` over, and judges each at its end; adds the `earlier` ones.
+    """Plays each course `times` times and judges each run at its end; the results include the `earlier` ones.
 
-    KeyboardInterrupt ends it after the run has reverted.
+    KeyboardInterrupt ends the rehearsal after the current run has reverted.
     """
     drills = list(earlier)
     for course in [course for course in courses for _ in range(times)]:

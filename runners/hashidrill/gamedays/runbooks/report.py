@@ -1,4 +1,4 @@
-"""The report of a rehearsal: what it proves and what it does not, each run, and how the runbook was followed in it."""
+"""The report of a rehearsal: what it proves and what it does not, each run, and how the run followed the runbook."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,14 +33,14 @@ from hashidrill.reports.timeline import timeline
 SUMMARY_NAME = "report.md"
 _TONES = {Verdict.PASS: "held", Verdict.FAIL: "broken", Verdict.INVALID: "invalid"}
 _NOT_PROVEN = (
-    "Not proven: other versions, sizes and loads than these; whether a person reads the page right, and how fast. The"
-    " marked blocks were followed, the prose was not."
+    "Not proven: that it helps with other versions, sizes and loads; that a person reads it correctly and fast. Only"
+    " the marked blocks were followed, not the prose."
 )
 _RUNS = ("verdict", "run", "diagnosis", "diagnosed", "acted", "users back", "commands", "report")
 
 
 def write_reports(rehearsal: Rehearsal) -> Path:
-    """Writes both into the rehearsal's folder; returns the page. Raises UsageError if that fails."""
+    """Writes Markdown and HTML into the rehearsal's folder; returns the HTML's path. Raises UsageError on failure."""
     page_path = rehearsal.folder / REPORT_NAME
     try:
         write_whole(rehearsal.folder / SUMMARY_NAME, markdown(rehearsal))
@@ -60,7 +60,7 @@ def proofs(rehearsal: Rehearsal) -> Iterator[str]:
         if drill not in spared:
             yield f"{_where(drill)}: {_proof(drill)}"
     if names := list(dict.fromkeys(drill.experiment for drill in spared)):
-        yield f"It did nothing on {listed(names, 8)}, where nothing was to be done."
+        yield f"It changed nothing on {listed(names, 8)}, where nothing had to be changed."
     yield from rehearsal.notes
     yield _NOT_PROVEN
 
@@ -72,8 +72,8 @@ def _proof(drill: Drill) -> str:
         return "; ".join([*drill.harm, *drill.wrong])
     back = "" if drill.back_s is None else f", and users were back after {drill.back_s:.0f} s"
     return (
-        f"the page led to {drill.reached} {drill.diagnosed_s or 0:.0f} s after the pager{back}, while the fault was in"
-        " force. No server that was well was restarted, and nothing that is counted was lost."
+        f"the runbook led to {drill.reached} {drill.diagnosed_s or 0:.0f} s after the pager{back}, while the fault was"
+        " in force. No healthy server was restarted, and no data that the experiment counts was lost."
     )
 
 
@@ -109,7 +109,7 @@ def _sections(rehearsal: Rehearsal) -> list[Section]:
 
 
 def _followed(rehearsal: Rehearsal) -> Section:
-    """Folds all runs except the first, whose timeline is shown."""
+    """The steps of each run; folded, except for the run whose timeline is shown."""
     shown = _shown(rehearsal)
     parts: list[Part] = []
     for drill in rehearsal.drills:

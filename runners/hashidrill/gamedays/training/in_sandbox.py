@@ -1,7 +1,7 @@
 """The engine's process of a game: `python -m hashidrill.gamedays.training.in_sandbox ROOT`.
 
-It differs from hashidrill.lab.runs.in_sandbox only to hide the fault from the trainee: every host's disk answers for
-every operation, whatever the faults need, and the datacenter publishes the places of its agents for the trainee's
+It differs from hashidrill.lab.runs.in_sandbox to hide the fault from the trainee: every host's disk handles every
+operation, whatever the faults need, and the datacenter publishes the places of its agents for the trainee's
 shells.
 """
 
@@ -62,14 +62,14 @@ class GameDatacenter(LocalDatacenter):
             host.slots = slots
             await host.look_alike()
             host.ballast_name = core_dump
-            await host.join_cgroup()  # all of them: a shell can see whether its host has one
+            await host.join_cgroup()  # every host: a shell can see whether its host has a cgroup
             others = [address for address in everybody if address != host.address]
             host.wire = links.Wire(host, others, namespace=self._laid[host.name], root=self.root, program=program)
         write_whole(self.root / HOSTS_NAME, json.dumps(self.told()))
 
     def told(self) -> dict[str, Any]:
-        """The agents' user, the products' programs, and by host: its address, the process whose network namespace is
-        the host's, its folder, its agents and their variables.
+        """The agents' user, the products' programs, and for each host: its address, the process whose network namespace
+        is the host's, its folder, its agents and their variables.
         """
         hosts = {
             name: {
@@ -98,14 +98,14 @@ def core_dump(name: str) -> str:
 def game_datacenter(
     spec: DatacenterSpec, root: Path, binaries: Mapping[str, Path], _operations: Any, **more: Any
 ) -> Any:
-    """The datacenter of a game: its disks answer for all operations."""
+    """The datacenter of a game: its disks handle all operations."""
     return GameDatacenter(spec, root, binaries, _ALL_OPERATIONS, **more)
 
 
 @dataclass(frozen=True)
 class AtWork:
-    """The trainee, as the engine knows them (hashidrill.core.engine.steps): they are ready, and done, once the keeper
-    writes these files.
+    """The trainee, as the engine's attendant (hashidrill.core.engine.steps). The trainee is ready, and done, once the
+    keeper writes these files.
     """
 
     at_s: float
@@ -114,7 +114,7 @@ class AtWork:
     quiet_s: float
 
     async def look_around(self) -> None:
-        """Waits until they say that they are ready, or give up, at most for the scenario's quiet time."""
+        """Waits until the trainee is ready or gives up, at most for the scenario's quiet time."""
         with anyio.move_on_after(self.quiet_s):
             await wait_until("the trainee to be ready", self._is_ready, within_s=math.inf, gap_s=_LOOK_EVERY_S)
 
@@ -122,7 +122,7 @@ class AtWork:
         return (True if self.ready.exists() or self.done.exists() else None), "they look around"
 
     async def attend(self, running: Run) -> None:
-        """Waits until they are done, and then for the time in which users are watched."""
+        """Waits until the trainee is done, and then for the time in which users are watched."""
         await wait_until("the trainee", self._is_done, within_s=math.inf, gap_s=_LOOK_EVERY_S)
         number = next(n for n, step in enumerate(running.experiment.method) if step.name == WATCH)
         running.journal.write("mark.begin", sync=True, mark=WATCH, step=number)
@@ -134,7 +134,7 @@ class AtWork:
 
 
 def main() -> None:
-    """Exits as the engine does."""
+    """Exits with the engine's code."""
     spec = read_given()
     ahead()
     trainee = AtWork(spec["act_s"], Path(spec["done"]), Path(spec["ready"]), spec["quiet_s"])

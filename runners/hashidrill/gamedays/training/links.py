@@ -1,13 +1,13 @@
 """The link of each host of a game: a separate network namespace between the host and the bridge.
 
-A toxiproxy on the host would show: its connections are in `ss -tn` and `/proc/net/tcp`, and nowhere else. So it runs on
-the wire. Every host has one, in every game: packets are routed through its network namespace, which no shell of a
-trainee enters, and a slow link's connections are taken there, under the other side's address on both ends:
+A toxiproxy on the host would give that host away: only there, `ss -tn` would show its connections. So it runs on
+the wire. Every host of every game has a wire: packets are routed through its network namespace, which no shell of a
+trainee enters. There, a proxy takes a slow link's connections; each end sees the other end's address:
 
-    consul-2  --  wire of consul-1: 10.74.0.12 (a proxy for who comes from .12)  --  consul-1 sees 10.73.0.12
+    consul-2  --  wire of consul-1: 10.74.0.12 (a proxy for clients at .12)  --  consul-1 sees 10.73.0.12
 
-    10.73.1.N   the wire of 10.73.0.N: toxiproxy's API, which only the sandbox's own namespace has a route to
-    10.74.0.P   where its proxies listen for who comes from 10.73.0.P
+    10.73.1.N   the wire of 10.73.0.N: toxiproxy's API; only the sandbox's own namespace has a route to it
+    10.74.0.P   where its proxies listen for clients at 10.73.0.P
     10.75.0.P   where these proxies connect to: the host, which sees 10.73.0.P
 """
 
@@ -42,7 +42,7 @@ _NAME, _PARAMS, _INDEX, _PROXY_DELAY = 1, 6, 1, 13
 
 
 def of_wire(address: str) -> str:
-    """The wire's own address, by its host's."""
+    """The address of the wire of the host with that address."""
     return address.replace("10.73.0.", "10.73.1.")
 
 
@@ -64,7 +64,7 @@ def base_rules(address: str, others: Sequence[str]) -> list[Statement]:
 
 
 def on_the_wire(chain: Chain, words: Sequence[Word], others: Sequence[str]) -> list[Statement]:
-    """A host's nftables statement, rewritten for the router in front of the host, which forwards packets to it."""
+    """A host's nftables statement, rewritten for the router that forwards packets to the host."""
     chain = forwarded(chain)
     match words:
         case [("saddr", addresses), *conditions, ("redirect", port)]:
@@ -106,7 +106,7 @@ class Wire(LocalHost):
         await super()._suspend(table, redirecting, forwarded(blocking))
 
     async def _connect_proxies(self) -> None:
-        """Only at the first call: existing proxies keep their rules. Raises FaultError."""
+        """Adds the base rules at the first call; later calls do nothing. Raises FaultError."""
         if TABLE in await super().packet_tables():
             return
         statements = base_rules(self._host, self._others)
@@ -123,21 +123,21 @@ class Wire(LocalHost):
                 ends = f"{_listening(other)}:{listen}", f"{_leading(other)}:{port}"
                 await toxiproxy.create(self.address, f"{name}@{other}", *ends, toxics)
         except httpx2.HTTPError as error:
-            raise FaultError(f"{self.name}: toxiproxy did not take the proxy {name}: {toxiproxy.said(error)}") from None
+            raise FaultError(f"{self.name}: toxiproxy refused the proxy {name}: {toxiproxy.said(error)}") from None
 
     async def remove_proxy(self, name: str) -> None:
         for other in self._others:
             await super().remove_proxy(f"{name}@{other}")
 
     async def proxy_toxics(self, name: str) -> Sequence[Toxic] | None:
-        """The toxics of all of its proxies; None if they differ."""
+        """The toxics of each proxy of that link; None if the proxies differ."""
         held = [await super(Wire, self).proxy_toxics(f"{name}@{other}") for other in self._others]
         return held[0] if all(each == held[0] for each in held) else None
 
     async def spawn_agent(
         self, agent: str, argv: Sequence[str], environment: Mapping[str, str], *, as_root: bool = True
     ) -> None:
-        """Unless it runs."""
+        """Starts the wire's toxiproxy, unless it runs."""
         assert (agent, as_root) == (toxiproxy.AGENT, True)
         if await self.agent_process(agent) is None:
             self._process = self._start(argv, environment)
@@ -158,10 +158,10 @@ class Wire(LocalHost):
 
 
 def lay(hosts: Mapping[str, int], addresses: Mapping[str, str]) -> dict[str, str]:
-    """Returns the path of each host's wire namespace, which lives as long as this process. `hosts` maps a host's name
-    to the pid of its hostd.
+    """Creates the wires; returns the path of each host's wire namespace, which lives as long as this process. `hosts`
+    maps a host's name to the pid of its hostd.
 
-    `network.build` has connected the hosts to the bridge, and none of them sends yet. Raises DatacenterError.
+    `network.build` must have connected the hosts to the bridge; no host may send yet. Raises DatacenterError.
     """
 
     def work() -> dict[str, str]:
@@ -173,7 +173,7 @@ def lay(hosts: Mapping[str, int], addresses: Mapping[str, str]) -> dict[str, str
     try:
         return sc.in_own_thread(work)
     except Exception as error:
-        raise DatacenterError(f"the wires of the game's hosts could not be laid: {error}") from error
+        raise DatacenterError(f"the wires of the game's hosts could not be created: {error}") from error
 
 
 def _lay(hosts: Sequence[tuple[str, str]]) -> dict[str, str]:
@@ -218,7 +218,7 @@ def _forget_ended_connections(pid: int) -> None:
 
 
 def _answer_at_once(index: int) -> None:
-    """Callers of an address behind it would otherwise wait up to 0.8 s. Older user namespaces lack its file."""
+    """Removes the interface's ARP delay, which costs callers up to 0.8 s. Older user namespaces lack its file."""
 
     def attribute(kind: int, data: bytes) -> bytes:
         return struct.pack("=HH", 4 + len(data), kind) + data + bytes(-len(data) % 4)
@@ -234,7 +234,7 @@ def _answer_at_once(index: int) -> None:
 
 
 MOST_LINKS = 2
-"""The most slow links of one host that stay hidden. More work, but become visible."""
+"""The number of slow links of one host that stay hidden. More links work too, but become visible."""
 _BASE = FIRST_PORT
 _CANARIES = range(FIRST_PORT + 2, FIRST_PORT + 3 * PORT_TRIPLES, 3)
 _NO_LINK = Ports.of(BASELINE)
@@ -248,7 +248,7 @@ class Slots:
     _links: dict[str, dict[int, int]] = field(default_factory=dict)
 
     def of(self, address: str, port: int) -> int:
-        """Ports of no canary stay unchanged."""
+        """The port to use; a port that is not a canary's stays unchanged."""
         if port not in _CANARIES:
             return port
         if port == _NO_LINK.canary:
@@ -258,22 +258,22 @@ class Slots:
 
 
 class GameHost(LocalHost):
-    """A host that looks like all others of the game."""
+    """A host that looks like all other hosts of the game."""
 
     def __init__(self, name: str, address: str, roles: Any, root: Path, pid: int, **more: Any) -> None:
         super().__init__(name, address, roles, root, pid, **more)
         self.slots = Slots()
-        """GameDatacenter has one for all of its hosts."""
+        """GameDatacenter sets one object for all of its hosts."""
         self.wire: Wire | None = None
 
     async def look_alike(self) -> None:
-        """Listens from now on on the ports that every host of every game has."""
+        """Opens the ports on which every host of every game listens."""
         for port in LISTENED:
             await super().canary_listen(port)
 
     async def join_cgroup(self) -> None:
-        """Puts all its processes into a cgroup of their own, if this user may have one, because a shell can see its
-        cgroup.
+        """Moves all of the host's processes into a separate cgroup, if this user may create one, because a shell can
+        see its cgroup.
         """
         if (group := cgroups.make(f"{self._root.name}/{self.name}")) is not None:
             await ask(self._hostd, {"op": "join", "files": group.procs_files()})
@@ -294,7 +294,7 @@ class GameHost(LocalHost):
         return await self._the_wire().proxy_toxics(name)
 
     async def set_packet_rules(self, table: str, rules: Sequence[PacketRule]) -> None:
-        """Puts rules of a slow link on the wire, all others on the host."""
+        """Applies the rules that slow a link to the wire, and all other rules to the host."""
         if any(isinstance(rule, Redirect) for rule in rules):
             await self._the_wire().set_packet_rules(table, [self._here(rule) for rule in rules])
         else:

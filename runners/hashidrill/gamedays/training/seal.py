@@ -1,9 +1,9 @@
-"""A folder that only this process and what it starts have in their files: the recording of a game that is on.
+"""A folder that only this process and its children can see: it holds the recording of a running game.
 
-A mount namespace of its own with a file system in memory. An ordinary user may enter the namespace of the engine, which
-runs in a user namespace of theirs, so what the engine writes there is encrypted until the end: to a key that the keeper
-alone has, and the keeper's memory and files are closed to all but root (it is not dumpable, and began outside of that
-user namespace). The engine's memory is not hidden: playbooks/training.md says so.
+It is a file system in memory, in a separate mount namespace. An ordinary user may enter the engine's namespace, which
+that user owns, so what the engine writes there is encrypted until the end, for a key that only the keeper has. Only
+root can read the keeper's memory and files (the keeper is not dumpable, and began outside that user namespace). The
+engine's memory is not hidden: playbooks/training.md says so.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _SIZE = "512m"
 _KEY_BYTES = 32
 _NONCE = bytes(12)
-"""Each message has a key of its own."""
+"""Each message has its own key, so a constant is safe."""
 
 
 def seal(folder: Path) -> None:
@@ -34,7 +34,7 @@ def seal(folder: Path) -> None:
     try:
         if uid == 0:
             sc.unshare(sc.CLONE_NEWNS)
-        else:  # under its own number: its children run as the same user
+        else:  # under the same user id: its children run as the same user
             sc.unshare(sc.CLONE_NEWNS | sc.CLONE_NEWUSER)
             Path("/proc/self/setgroups").write_text("deny")
             Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
@@ -51,7 +51,7 @@ def seal(folder: Path) -> None:
 
 
 class Key:
-    """Opens the messages of a `Sealer`. The token exists only in the memory of the process that made it."""
+    """Decrypts the messages of a `Sealer`. The private key exists only in this process's memory."""
 
     def __init__(self) -> None:
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey  # noqa: PLC0415 - see `sealed`
@@ -74,7 +74,7 @@ class Key:
 
 
 class Sealer:
-    """Encrypts messages; once it has, it cannot open them."""
+    """Encrypts messages, and cannot decrypt them."""
 
     def __init__(self, public: bytes) -> None:
         self._public = public

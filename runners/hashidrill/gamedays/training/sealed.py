@@ -1,8 +1,8 @@
 """The first steps of a game's keeper: `python -m hashidrill.gamedays.training.sealed`, with the request on standard
 input.
 
-Before anything else is imported: an ordinary user gets a mount namespace only in a process with one thread, and numpy
-starts others.
+They come before other imports: an ordinary user gets a mount namespace only in a process with one thread, and numpy
+starts threads.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from hashidrill.lab.sandbox.sandbox import read_given
 
 
 def main() -> None:
-    """Ends with the game."""
+    """Plays the game of the request; returns when the game ends."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the game continues if the terminal that began it is closed
     request = read_given()
     folder = Path(request["sealed"]) / f"sealed-{os.getpid()}"

@@ -1,8 +1,8 @@
-"""The recording of a game: sealed while the game is on, opened by its keeper once the engine has ended.
+"""The recording of a game: sealed while the game runs, and opened by the keeper once the engine has ended.
 
 The engine writes lines of the journal, the database and run.json encrypted (hashidrill.gamedays.training.seal). The
-keeper holds the files that the runner writes, opens all of them, and adds what only the keeper knows: its entries in
-the journal, and the checksums of the files now.
+keeper holds the files that the runner writes, decrypts all files, and adds what only the keeper knows: its own
+journal entries, and the checksums of the decrypted files.
 """
 
 import base64
@@ -27,7 +27,7 @@ _HELD = (EXPERIMENT_NAME, RESOLVED_NAME, HYPOTHESES_NAME, RUN_NAME)
 
 
 class SealedJournal(Journal):
-    """Each line of the terminal is a message."""
+    """A journal in which each line is an encrypted message."""
 
     def __init__(self, *arguments: Any, sealer: Sealer, **more: Any) -> None:
         super().__init__(*arguments, **more)
@@ -59,7 +59,7 @@ class SealedWriter(RecordingWriter):
 
 @dataclass
 class SealedRecording:
-    """One recording that the keeper owns. `hold` it before the engine starts, `open` it once that has ended."""
+    """One recording that the keeper owns. `hold` it before the engine starts, `open` it once the engine has ended."""
 
     path: Path
     key: Key

@@ -54,10 +54,10 @@ def test_what_would_undo_the_repair_is_let_go():
     ("how", "said"),
     [
         ({"lets_go": ["consul.leader.hold"]}, "the method has no such step"),
-        ({"at": "35s"}, "nothing of its method lasts then"),
+        ({"at": "35s"}, "no step of its method is in force then"),
         (
             {"at": "20s", "lets_go": ["consul.raft.bloat", "consul.leader.pin", "ordinary-disks"]},
-            "nothing of its method",
+            "no step of its method",
         ),
     ],
 )

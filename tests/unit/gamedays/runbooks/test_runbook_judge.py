@@ -52,17 +52,17 @@ def test_hands_off_is_right_where_it_is_another_illness(drilled):
         # although users are back
         ({"reached": "lost-quorum"}, ["wrong diagnosis: lost-quorum, expected slow-disk (seen: commit_ms = 812.5)"]),
         # a diagnosis that nothing in the recording shows is a claim
-        ({"observed": False}, ["slow-disk rests on commit_ms, which nothing here observed"]),
+        ({"observed": False}, ["slow-disk rests on commit_ms, which was not observed in this run"]),
         (
             {"held": True},
             [
                 "the confirm in line 34 succeeds before anything was done: it confirms nothing",
-                "no confirm was seen to fail before the act, so none confirms anything",
+                "no confirm failed before the act, so the confirms prove nothing",
             ],
         ),
         (
             {"throughout_held": False},
-            ["the confirm in line 38 is to hold throughout, and does not before the act"],
+            ["the confirm in line 38 must hold throughout, but fails before the act"],
         ),
         (
             {"outcome": "act-failed", "said": "line 30: the act on consul-1 ended with 1: no", "act_code": 1},
@@ -220,7 +220,7 @@ def test_the_worst_run_decides(drilled, tmp_path):
 
 
 def test_one_without_look_alikes_says_what_it_does_not_show(drilled, tmp_path):
-    assert "can say no" in Rehearsal(page(), [drilled()], tmp_path).notes[0]
+    assert "leaves other faults alone" in Rehearsal(page(), [drilled()], tmp_path).notes[0]
 
 
 def test_a_badge_takes_two_look_alikes(drilled, tmp_path):
@@ -388,9 +388,9 @@ def test_the_command_reports_and_remembers_each_run(rehearse, tmp_path):
     for name in ("report.html", "report.md"):
         report = (folder / name).read_text()
         for told in (
-            "the page led to slow-disk 3 s after the pager, and users were back after 8 s",
-            "It did nothing on healthy, where nothing was to be done",
-            "Not proven: other versions",
+            "the runbook led to slow-disk 3 s after the pager, and users were back after 8 s",
+            "It changed nothing on healthy, where nothing had to be changed",
+            "Not proven: that it helps with other versions",
             "act on consul-1 (line 30)",
         ):
             assert told in report.replace("\\", "")
@@ -442,7 +442,7 @@ def test_the_report_of_a_rehearsal_that_failed_or_proves_nothing_claims_nothing(
         rehearse("--look-alike", "none")
         report = (folders(tmp_path)[-1] / "report.md").read_text().replace("\\", "")
         assert told in report
-        assert "the page led to" not in report
+        assert "the runbook led to" not in report
         assert "no look-alike was rehearsed" in report
 
 

@@ -1,10 +1,10 @@
 """A shell of a trainee on one host: what it can see, and the attendant that serves it.
 
-`python -I -S -c BOOT SPEC_FILE`, inside of the game's sandbox. It splits: the child gets a PID, mount, IPC and UTS
-namespace of its own and the host's network, sees only its own processes, and only the system's programs, the host's
-folder and its own home; it has no capability and runs as the agents' user. The parent stays outside, as the attendant:
-it does what the commands of the shell ask for (hashidrill.gamedays.training.inside.client), and tells the game's keeper
-what was typed.
+`python -I -S -c BOOT SPEC_FILE`, inside the game's sandbox. The process forks. The child gets its own PID, mount, IPC
+and UTS namespaces and the host's network. It sees only its own processes, the system's programs, the host's folder and
+its own home; it has no capability and runs as the agents' user. The parent stays outside, as the attendant: it carries
+out the requests of the shell's commands (hashidrill.gamedays.training.inside.client), and reports typed lines to the
+game's keeper.
 
 The spec: root, id, host, hosts {name: {address, pid, folder, agents, environment}}, user ([uid, gid] or null), binaries
 {name: path}, python (the interpreter and its prefix), hidden (folders that must not be seen), boot (how to start this
@@ -99,7 +99,7 @@ def main(path: str) -> int:
 
 
 class Attendant:
-    """Answers the door of one shell."""
+    """Answers the requests of one shell."""
 
     def __init__(self, spec: dict[str, Any], typed: str, run: Callable[..., Any] = subprocess.run) -> None:
         self._spec, self._typed, self._run = spec, typed, run
@@ -138,7 +138,7 @@ class Attendant:
     def _hand(self, name: str, words: list[str]) -> dict[str, Any]:
         """Runs the host's systemctl and journalctl, which signal processes that the shell cannot see.
 
-        The command line is read once, so the checked command is the one that runs.
+        The command line is parsed once, so the checked command is the one that runs.
         """
         host = self._spec["hosts"][self._spec["host"]]
         tool: Any = systemctl if name == "systemctl" else journalctl
@@ -176,7 +176,7 @@ class Attendant:
         return {"code": done.returncode}
 
     def keeper(self, request: dict[str, Any]) -> dict[str, Any]:
-        """One request to the keeper of the game; {} if it has ended."""
+        """Sends a request to the game's keeper; returns its answer, or {} if the game has ended."""
         try:
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.settimeout(30)
@@ -189,7 +189,7 @@ class Attendant:
         return answer
 
     def note_until(self, over: threading.Event) -> None:
-        """Passes on typed text, line by line."""
+        """Passes typed lines on to the keeper until `over` is set."""
         looked_s = time.monotonic()
         while not over.wait(_LOOK_S):
             self.note()
@@ -199,7 +199,7 @@ class Attendant:
         self.note()
 
     def note(self) -> None:
-        """Passes on the lines that are new."""
+        """Passes new lines on to the keeper."""
         with contextlib.suppress(OSError), open(self._typed, "rb") as file:  # noqa: PTH123 - no pathlib here
             file.seek(self._read)
             lines = file.read()
@@ -230,7 +230,7 @@ def help_text(here: str, hosts: Mapping[str, Mapping[str, Any]]) -> str:
         [
             *textwrap.wrap(f"You are on call, on {here}. Hosts: {', '.join(hosts)}", 78),
             "",
-            "look    users                     what users see now; pager: what they said",
+            "look    users                     what users see now; pager: their message",
             *(f"        {look}" for look in looks),
             f"        journalctl -u {agent} -n 50, systemctl status {agent}   log, process",
             "        iostat, df -h /srv/*      the disk of this host; also /proc/diskstats",
@@ -238,16 +238,16 @@ def help_text(here: str, hosts: Mapping[str, Mapping[str, Any]]) -> str:
             f"        on {other} COMMAND".ljust(34) + "any of these on another host",
             f"        ${agent.upper()}_DATA, ${agent.upper()}_CONFIG, ${agent.upper()}_LOG   where its files are",
             f"repair  systemctl stop|start|restart|kill -s SIGNAL {agent}",
-            "        rotation out|in HOST      who of those that users ask in turn is asked",
+            "        rotation out|in HOST      take a host out of the users' rotation, or in",
             "say     say ready                 you have looked around; now it may break",
             "        say detected              you see that something is wrong",
             "        say diagnosis WORDS       what is wrong, where; the last one counts",
             "        say hint                  the next hint, for points",
-            "        say done                  users are back: this ends the game; back",
-            "                                  is a normal p50, few errors, for 15 s more",
-            "        say give-up               this ends it, and it counts as failed",
+            "        say done                  users are back: this ends the game; `back` is",
+            "                                  a normal p50 and few errors for 15 s more",
+            "        say give-up               this ends the game as failed",
             "",
-            "exit leaves this shell; the game goes on, and `hashidrill lab shell` opens one.",
+            "exit leaves this shell; the game goes on; `hashidrill lab shell` opens another.",
         ]
     )
 
@@ -256,7 +256,7 @@ def help_text(here: str, hosts: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _as_parent_of_a_shell(spec: dict[str, Any], cell: str) -> None:
-    """Never returns. A process whose children are in another PID namespace can start no thread, as attendants do."""
+    """Never returns. It leaves its PID namespace, and so cannot start threads, which the attendant must do."""
     code = 71
     try:
         for number in (signal.SIGINT, signal.SIGQUIT):
@@ -307,7 +307,7 @@ def _shell(spec: dict[str, Any], cell: str) -> int:
 
 
 def _register(listener: int, spec: dict[str, Any], host: dict[str, Any]) -> None:
-    """The shell is on that host: its disk is as slow for it as for the agents."""
+    """Makes the host's disk as slow for the shell as for the host's agents."""
     with socket.socket(socket.AF_UNIX) as registration:
         registration.connect(f"{spec['root']}/s/reg")
         hello = json.dumps({"host": spec["host"], "data": os.path.realpath(f"{host['folder']}/data")}).encode()
@@ -345,7 +345,7 @@ def _environment(spec: dict[str, Any], host: dict[str, Any]) -> dict[str, str]:
 
 
 def _run_as_init(words: list[str], environment: dict[str, str], user: list[int] | None, *, interactive: bool) -> int:
-    """The calling process is the first of its PID namespace: it starts the one command, reaps, and ends with it."""
+    """The caller is the first process of its PID namespace: it starts the command, reaps, and ends with the command."""
     child = os.fork()
     if child == 0:
         try:
@@ -373,7 +373,7 @@ def _run_as_init(words: list[str], environment: dict[str, str], user: list[int] 
 
 
 def _take_terminal(*, shared: bool) -> None:
-    """`shared`: with the shell outside. Only the command uses the terminal of `on`."""
+    """`shared`: the shell outside uses it too. The terminal of `on` is used only by the command."""
     if shared:
         signal.signal(signal.SIGTTOU, signal.SIG_IGN)
         os.setpgid(0, 0)
@@ -389,7 +389,7 @@ def _take_terminal(*, shared: bool) -> None:
 
 
 def _build(spec: dict[str, Any], cell: str, host: dict[str, Any]) -> None:
-    """Makes a root of its own in memory; afterwards only the files put there are visible."""
+    """Builds a new root in memory; afterwards, only the files in it are visible."""
     sc.mount("none", "/", "", sc.MS_REC | sc.MS_PRIVATE)
     new = f"{cell}/root"
     os.makedirs(new, exist_ok=True)  # noqa: PTH103 - no pathlib here

@@ -1,8 +1,8 @@
 """The small commands of a trainee's shell: help, say, hint, users, pager, on, rotation, iostat, systemctl, journalctl,
 hashidrill.
 
-This file is copied into the shell's file system and runs there alone, with the standard library: it only uses the
-door of its shell. It is one program with several names.
+This file is copied into the shell's file system. It needs only the standard library and the shell's socket
+(`DOOR`). It is one program with several names.
 """
 
 import contextlib
@@ -49,7 +49,7 @@ def main(name: str, words: list) -> int:  # type: ignore[type-arg]  # any Python
     if name == "hashidrill":  # as on the machine outside
         if words[:1] != ["say"]:
             sys.stderr.write(
-                "in here there is `hashidrill say ready | detected | diagnosis WORDS | done | hint | give-up`\n"
+                "this shell has only `hashidrill say ready | detected | diagnosis WORDS | done | hint | give-up`\n"
             )
             return 2
         name, words = "say", words[1:]
@@ -115,8 +115,8 @@ def reads_keys(command: list) -> bool:  # type: ignore[type-arg]  # as above
 
 
 def through_a_terminal(door: socket.socket, request: bytes, *, keys: bool) -> bytes:
-    """The command on the other host has a terminal of its own, and this program copies: it is in another session, so a
-    read from this terminal would stop it, and the game with it. A background command gets no input.
+    """Gives the command on the other host its own terminal, and copies: the command is in another session, so a read
+    from this terminal would stop it, and the game with it. A background command gets no input.
     """
     if os.tcgetpgrp(0) != os.getpgrp():
         with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - no pathlib here

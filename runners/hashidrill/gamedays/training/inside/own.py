@@ -2,7 +2,7 @@
 
 A process that breaks a link runs on the host like its agents, and its own log would reveal it.
 
-Only the standard library: it runs next to the shell of a trainee.
+It uses only the standard library: it runs next to the shell of a trainee.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hashidrill.core.util import syscalls as sc
 
 _MS_RDONLY, _MS_REMOUNT = 1, 32
 _LOCKED = os.ST_NOSUID | os.ST_NODEV | os.ST_NOEXEC
-"""The same numbers as flags of a mount."""
+"""These numbers are also the flags of a mount."""
 
 
 def logs(new: str, host: Mapping[str, Any], mount: Callable[..., None] = sc.mount) -> None:
@@ -32,7 +32,7 @@ def logs(new: str, host: Mapping[str, Any], mount: Callable[..., None] = sc.moun
     for path in kept:
         os.close(os.open(new + path, os.O_CREAT | os.O_WRONLY, 0o644))
         mount(path, new + path, "", sc.MS_BIND)
-        kept_flags = os.statvfs(path).f_flag & _LOCKED  # the kernel refuses a mount without those of its source
+        kept_flags = os.statvfs(path).f_flag & _LOCKED  # the kernel refuses a mount without its source's flags
         mount("none", new + path, "", sc.MS_BIND | _MS_REMOUNT | _MS_RDONLY | kept_flags)
 
 
@@ -49,7 +49,7 @@ def disk_figures(done: Mapping[str, Any], busy_s: float) -> str:
 
 
 def write_disk_figures(spec: Mapping[str, Any], path: str) -> None:
-    """Writes what the host's disk did so far over the file, which a shell has as its /proc/diskstats."""
+    """Overwrites the file, which a shell sees as /proc/diskstats, with what the host's disk did so far."""
     line = disk_figures(dict.fromkeys(_DISK, (0, 0, 0)), 0)
     with contextlib.suppress(OSError, ValueError, LookupError), socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(5)
@@ -64,7 +64,7 @@ def write_disk_figures(spec: Mapping[str, Any], path: str) -> None:
 
 
 def enter(spec: Mapping[str, Any]) -> None:
-    """Puts the calling process, the parent of a shell, on that host: it gets the host's share of the CPU."""
+    """Puts the calling process, the parent of a shell, on that host, so that it gets the host's share of the CPU."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(5)
         connection.connect(f"{spec['root']}/s/{spec['host']}.host")

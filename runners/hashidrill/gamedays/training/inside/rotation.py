@@ -1,10 +1,10 @@
-"""The agents that users reach, as a load balancer in front of them would decide.
+"""The agents that users reach, as a load balancer in front of the agents would decide.
 
 Loads use the agents of their `via` in rotation. A sick agent that cannot be healed has to be removed: users' new
-connections to it go to the others of its role, and old ones are reset. Packet rules in the loads' namespace do that,
+connections to it go to other agents of its role, and old ones are reset. Packet rules in the loads' namespace do that,
 invisible to agents and to faults on a host.
 
-Only the standard library: it runs next to the shell of a trainee.
+It uses only the standard library: it runs next to the shell of a trainee.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hashidrill.lab.sandbox import nf_tables
 
 TABLE = "rotation"
 LOADS_COME_FROM = "10.73.0.2"
-"""As hashidrill.lab.local.datacenter.LOAD_ADDRESS."""
+"""The same as hashidrill.lab.local.datacenter.LOAD_ADDRESS."""
 _NEW, _OLD = Chain("new", "nat", "output", -100), Chain("old", "filter", "output", 10)
 _USAGE = "rotation | rotation out HOST | rotation in HOST"
 
@@ -32,12 +32,12 @@ class RefusedError(Exception):
 
 
 def role_of(host: Mapping[str, Any]) -> str:
-    """Hosts of one role stand in for each other: they have the same agents in the same roles."""
+    """Hosts of one role can replace each other: they have the same agents in the same roles."""
     return ", ".join(f"{agent} {role}" for agent, role in sorted(host["agents"].items()))
 
 
 def changed(out: Sequence[str], words: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The removed hosts afterwards. Raises RefusedError for an unknown host, and for the last of its role."""
+    """The removed hosts after the command. Raises RefusedError for an unknown host, or the last host of its role."""
     if len(words) != 2 or words[0] not in {"out", "in"}:
         raise RefusedError(_USAGE)
     verb, host = words
@@ -47,9 +47,7 @@ def changed(out: Sequence[str], words: Sequence[str], hosts: Mapping[str, Mappin
         return [one for one in out if one != host]
     then = [*out, *([host] if host not in out else [])]
     if not _stand_in(host, then, hosts):
-        raise RefusedError(
-            f"{host} is the last {role_of(hosts[host])} in the rotation: users would have no agent to ask"
-        )
+        raise RefusedError(f"{host} is the last {role_of(hosts[host])} in the rotation: users could reach no agent")
     return then
 
 
@@ -64,7 +62,7 @@ def shown(out: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def statements(out: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]) -> list[Statement]:
-    """The rules with which these hosts are out: each host that is left gets the same share of new connections."""
+    """The rules that remove these hosts: each remaining host gets the same share of new connections."""
     new, old = list[Statement](), list[Statement]()
     for host in out:
         left = _stand_in(host, out, hosts)
@@ -76,7 +74,7 @@ def statements(out: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]) -> li
 
 
 def put(out: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]) -> None:
-    """Applies the rules in the loads' namespace, that of the sandbox's first process. Raises OSError."""
+    """Applies the rules in the loads' namespace, which the sandbox's first process has. Raises OSError."""
     said = statements(out, hosts)
     work = partial(nf_tables.replace, TABLE, (_NEW, _OLD), said) if said else partial(nf_tables.remove, TABLE)
     sc.in_network("/proc/1/ns/net", work)
