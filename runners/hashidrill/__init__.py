@@ -1,4 +1,4 @@
-"""hashidrill: game days for the HashiStack. Packages of users may import the names of this page; all others may move.
+"""hashidrill: game days for the HashiStack. Users' packages may import the names listed here; other names may move.
 
     from hashidrill import BaseFault, Duration, Held, hypothesis, measure, require
 
@@ -85,7 +85,7 @@ _NAMES = {
     "hashidrill.core.units": "Bandwidth Duration Level Percent Rate Size",
     "hashidrill.core.util.wait": "wait_until",
 }
-"""The names of this page, by module."""
+"""The public names, by module."""
 _PLACES = {name: module for module, names in _NAMES.items() for name in names.split()}
 _MODULES = {
     "capabilities": "hashidrill.core.protocols",
@@ -95,7 +95,7 @@ _MODULES = {
     "rights": "hashidrill.core.protocols",
     "significance": "hashidrill.core.faults",
 }
-"""Modules that are public as a whole, and where each one is."""
+"""Modules that are public as a whole, with the package of each."""
 __all__ = [*_MODULES, *_PLACES]  # noqa: PLE0604 - they are all text
 
 

@@ -84,7 +84,7 @@ OWN_CONFIGURATION = "with the experiment's own configuration"
 """Part of the same message if the experiment adds keys to the configuration of that agent."""
 
 
-NOT_A_REPLY = "a load returns a Reply for each answer, and also if there is none"
+NOT_A_REPLY = "a load returns a Reply for each operation, even for one without an answer"
 """Part of a DatacenterError's message when a load raised an error of another package."""
 
 
@@ -99,7 +99,7 @@ class MomentError(FaultError):
 
 
 class OthersFaultError(FaultError):
-    """The run left nothing there; another run has a fault of this kind in force, which stays."""
+    """Another run has a fault of this kind in force, which stays. The run itself left nothing there."""
 
 
 class CapabilityError(FaultError):
@@ -114,7 +114,7 @@ class JournalHeldError(HashidrillError):
 
 
 class NotOursError(HashidrillError):
-    """Another machine, another user or an unknown one recorded the run, so heal does not act on it."""
+    """Another or an unknown machine or user recorded the run, so heal does not act on it."""
 
 
 class RevertError(HashidrillError):

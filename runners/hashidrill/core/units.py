@@ -88,9 +88,9 @@ def counted(number: int, noun: str, nouns: str = "") -> str:
 
 
 def text_schema(kind: Any, what: str) -> CoreSchema:
-    """The schema of a type that is read from text by `kind.parse`, and printed by str(); `what` says how it is written.
+    """The schema of a type that `kind.parse` reads from text and str() prints; `what` describes such a text.
 
-    Raises ValueError, also for a value of another type than text, because pydantic locates only that error.
+    Raises ValueError, even for a value that is not text, because pydantic locates only that error.
     """
 
     def from_yaml(value: Any) -> Any:
@@ -136,7 +136,7 @@ class Duration(Quantity):
 
 
 def positive(duration: Duration) -> Duration:
-    """Checks a parameter. Raises ValueError if there is no value."""
+    """Checks that a parameter is longer than 0s. Raises ValueError."""
     if duration <= 0:
         raise ValueError("this must be longer than 0s")
     return duration

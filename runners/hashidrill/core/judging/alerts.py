@@ -29,7 +29,7 @@ class AlertLooks:
     quiet: Bools
     text: list[str]
     limit_s: float
-    """How far looks may be apart."""
+    """How many seconds may pass between two looks."""
     look_s: float
     """How long a look may take; it is recorded at its end."""
 
@@ -40,8 +40,8 @@ class AlertLooks:
         return AlertLooks(self.alert, self.signal, *columns, self.limit_s, self.look_s)
 
     def first_firing(self) -> tuple[int, int] | None:
-        """The last look before it that showed the alert quiet (or the first look), and the first that showed it fire,
-        in ns. None if none did.
+        """When the alert was last seen quiet before it fired (or the first look), and when it was first seen firing,
+        in ns. None if it never fired.
         """
         at = np.flatnonzero(self.firing)
         if not len(at):
@@ -50,7 +50,7 @@ class AlertLooks:
         return int(quiet[-1]) if len(quiet) else int(self.t_ns[0]), int(self.t_ns[at[0]])
 
     def complete(self, start_ns: int, end_ns: int) -> None:
-        """Raises HypothesisInvalidError unless the looks cover that span, and each succeeded."""
+        """Raises HypothesisInvalidError if the looks do not cover that span, or one failed."""
         looks = self.between(start_ns, end_ns)
         failed = np.flatnonzero(~looks.firing & ~looks.quiet)
         if len(failed):
@@ -84,9 +84,9 @@ def watching(experiment: Experiment, alert: str, probe: str | None) -> str:
     found = [name for name, watched in known if watched == alert and probe in (None, name)]
     if not found:
         of = f"the probe {probe}" if probe else "a probe of the kind alerts"
-        raise ValueError(f"{of} watches no alert {alert!r}: {near(alert, {watched for _, watched in known})}")
+        raise ValueError(f"{of} does not watch the alert {alert!r}: {near(alert, {watched for _, watched in known})}")
     if len(found) > 1:
-        raise ValueError(f"{' and '.join(found)} watch {alert}; say which one is meant with `probe`")
+        raise ValueError(f"{' and '.join(found)} watch {alert}; name one of them with `probe`")
     return found[0]
 
 

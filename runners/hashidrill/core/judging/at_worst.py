@@ -1,4 +1,4 @@
-"""Conditions over a whole run, each judged at its worst time, for a steady state and for the search of a limit."""
+"""Conditions over a whole run, each judged at its worst time, for a steady state and for the search for a limit."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from hashidrill.core.recording.reader import Recording
 
 _OF_THE_LEADER = "raft"
 _SHORTEST_S = 1.0
-"""A fault that was in force for less (a transfer of leadership) is too short to measure anything during it."""
+"""If a fault was in force for less (a transfer of leadership), nothing can be measured during it."""
 
 
 def all_hold(recording: Recording, until: Sequence[Condition]) -> Held:
@@ -31,18 +31,18 @@ def all_hold(recording: Recording, until: Sequence[Condition]) -> Held:
 
 @dataclass(frozen=True)
 class Worst:
-    """A condition's signal at its worst time; `value` is NaN if nothing was measured. `when`: for a person."""
+    """A condition's signal at its worst time; `value` is NaN if nothing was measured. `when` is text for people."""
 
     value: float
     when: str
 
 
 def at_worst(recording: Recording, condition: Condition) -> Worst:
-    """The condition's signal over the part of the run in which it was worst; with a `for`, over the worst such window.
+    """The condition's signal in the part of the run in which it was worst; with a `for`, in the worst such window.
 
-    Otherwise the steady state, the time of each fault, and the whole method are measured separately. Over all of them
-    together, a fault of 20 s in a run of 60 s would move no median. A part that breaks it comes before one in which
-    nothing was measured, and that before one that holds.
+    Without a `for`, the steady state, the time of each fault, and the whole method are measured separately: in one
+    figure over all of them, a fault of 20 s in a run of 60 s would move no median. The worst part is one that breaks
+    the condition; if none does, one in which nothing was measured; otherwise one that holds.
     """
     spans = _parts(recording) if condition.window_s is None else _windows(recording, condition.window_s)
     found = [Worst(_value(recording, condition, start, end), when) for start, end, when in spans]
@@ -83,7 +83,7 @@ def _steady_ns(recording: Recording) -> int:
 
 
 def _value(recording: Recording, condition: Condition, start_ns: int, end_ns: int) -> float:
-    """NaN without a measurement. An unacknowledged operation counts as infinitely slow."""
+    """NaN if nothing was measured. An unacknowledged operation counts as infinitely slow."""
     if condition.source in recording.loads and condition.what in LOAD_STATISTICS:
         ops = recording.operations(condition.source).between(start_ns, end_ns)
         if condition.what == "rate":
@@ -106,9 +106,10 @@ def _value(recording: Recording, condition: Condition, start_ns: int, end_ns: in
 
 
 def _of_hosts(condition: Condition, by_host: Mapping[str, Sequence[float]]) -> float:
-    """The mean of a host that breaks the condition, if one does; NaN if an unmeasured host might.
+    """The mean of a host that breaks the condition, if there is one; NaN if an unmeasured host might break it.
 
-    A common view of all hosts comes first. Only the leader reports Raft's figures, so the others are not missing.
+    A signal without a host replaces all hosts' signals. Only the leader reports Raft's figures: the followers' are not
+    missing.
     """
     chosen = [by_host[""]] if "" in by_host else list(by_host.values())
     samples = [np.array(values) for values in chosen]

@@ -1,8 +1,8 @@
 """How many acknowledged writes a durability check can verify, in total and where a fault could lose them.
 
-A write is checkable if the check found its value in its place, or looked there and did not find it. A write replaced
-by a later one is not checkable: a store that had lost it would look the same. A check that saw none of the writes
-acknowledged while the fault was in force proves nothing about the fault, however many others it saw.
+A write is checkable if the check looked at its place, and found either its value or nothing. A write that a later one
+replaced is not checkable: a store that had lost it would look the same. A check that saw none of the writes
+acknowledged while the fault was in force proves nothing about the fault, however many other writes it saw.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from hashidrill.core.judging.measure import NO_FAULT, SECOND
 from hashidrill.core.recording.reader import Bools, FaultWindow, MarkWindow, Operations, Recording
 
 BEFORE_S = 5.0
-"""Writes acknowledged this long before a fault are at risk too: a majority may not have them on disk yet.
+"""Writes acknowledged this many seconds before a fault are at risk too: a majority may not have them on disk yet.
 
-Twice the longest time that a leader without followers keeps leading: its lease is 500 ms times `raft_multiplier`, by
-default 5.
+Twice the longest time for which a leader without followers keeps leading: its lease is 500 ms times `raft_multiplier`,
+5 by default.
 """
 ENOUGH = 500
-"""This many checkable writes are enough out of any number: they show a loss of 1 % with 99.3 % certainty."""
+"""This many checkable writes are enough for any number of writes: they show a loss of 1 % with 99.3 % certainty."""
 
 
 @dataclass(frozen=True)
 class Exposed:
-    """The acknowledged writes that one step of the method could lose: `of` in all, `checkable` among them.
+    """The acknowledged writes that one step of the method could lose, as (checkable, of).
 
-    `inside`: acknowledged while it was in force. `before`: in the `BEFORE_S` before that.
+    `inside`: acknowledged while the step was in force. `before`: in the `BEFORE_S` seconds before that.
     """
 
     step: str
@@ -49,7 +49,7 @@ class Coverage:
     in_force: tuple[int, int]
     steps: Sequence[Exposed]
     excused: int = 0
-    """Acknowledged and rightly gone: neither checkable nor missing."""
+    """Acknowledged writes that are rightly gone: neither checkable nor missing."""
 
     @property
     def figures(self) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class Coverage:
                     raise HypothesisInvalidError(
                         f"{of} writes of {load} were acknowledged {when}, but only {seen} of them can be checked"
                         f" (needed: {needed}): the others were overwritten, so whether they were lost is unknown. Give"
-                        " more writes a key of their own (the load's `once`)"
+                        " more writes their own key (the load's `once`)"
                     )
         if not any(each.inside[1] or each.before[1] for each in self.steps) and not self.excused:
             raise HypothesisInvalidError(
@@ -103,9 +103,9 @@ class Coverage:
 
 
 def spans_in_force(recording: Recording) -> list[tuple[int, int]]:
-    """When any fault was in force, in ns; a `noop` counts only if there is no other fault, a mark never.
+    """When any fault was in force, in ns; a `noop` counts only if there is no other fault. Marks do not count.
 
-    Empty when none was applied.
+    Empty if no fault was applied.
     """
     try:
         return [measure.in_force(recording, window) for windows in _steps(recording) for window in windows]
@@ -118,9 +118,9 @@ def coverage(
 ) -> Coverage:
     """Counts the writes. `checkable` and `excused` are masks over the operations; only acknowledged ones count.
 
-    Every step whose fault was applied counts, proven or not; a `noop` only if no other fault was applied, a mark
-    only if `fault` names it. With `fault`, only that step or kind of fault counts. Raises HypothesisInvalidError
-    when no fault was applied at all.
+    Every step whose fault was applied counts, proven or not. A `noop` counts only if no other fault was applied, and a
+    mark only if `fault` names it. With `fault`, only that step or kind of fault counts. Raises HypothesisInvalidError
+    if no fault was applied at all.
     """
     away = np.zeros(len(ops), np.bool_) if excused is None else excused
     counted = ops.ok & ~away
@@ -151,7 +151,7 @@ def _steps(recording: Recording) -> list[Sequence[FaultWindow | MarkWindow]]:
     applied = [window for window in recording.faults if window.applied_ns is not None]
     if not applied:
         named = f"; to judge a mark, name it: `fault: {recording.marks[0].mark}`" if recording.marks else ""
-        raise HypothesisInvalidError(f"no fault was applied in this run, so none can have lost a write{named}")
+        raise HypothesisInvalidError(f"no fault was applied in this run, so no fault can have lost a write{named}")
     real = [window for window in applied if window.kind != NO_FAULT] or applied
     numbers = dict.fromkeys(window.step for window in real)
     return [[window for window in real if window.step == number] for number in numbers]
@@ -169,7 +169,7 @@ _SAVE, _RESTORE = ".snapshot.save", ".snapshot.restore"
 
 @dataclass(frozen=True)
 class Reset:
-    """The snapshot of this name was saved from `saved_ns` on; its restore was over by `restored_ns`."""
+    """The snapshot `name`: its save began at `saved_ns`, its restore was over by `restored_ns`."""
 
     name: str
     saved_ns: int

@@ -9,13 +9,13 @@ from hashidrill.core.util.nested import ABSENT, differing, in_words
 from hashidrill.core.util.redaction import MARK, Redactor
 
 RUN_BY = ("datacenter", "load", "clients", "probes", "steady_state", "method", "guardrails", "recovery")
-"""The parts that shape a run. `expect` is judged afterwards and may differ; `metadata` is for readers."""
+"""The parts of an experiment that shape a run. `expect` is judged later and may differ; `metadata` is for readers."""
 
 
 def differences(asked: Experiment, run: Experiment) -> list[str]:
     """How the two would run differently, one line each, in YAML's terms. A default equals its written-out value.
 
-    A redacted value of the recording counts as equal, unless `asked` has no value there.
+    A redacted value in the recording counts as equal, unless `asked` has no value in that place.
     """
     redact = Redactor().data  # older recordings hold secrets unredacted; they must compare equal too
     ours, theirs = (redact(each.model_dump(mode="json", by_alias=True, include=set(RUN_BY))) for each in (asked, run))
@@ -23,9 +23,9 @@ def differences(asked: Experiment, run: Experiment) -> list[str]:
 
 
 def hidden(one: Experiment, other: Experiment) -> list[str]:
-    """The YAML paths at which two experiments (neither from a recording) differ only in secrets.
+    """The YAML paths at which two experiments, neither of them from a recording, differ only in secrets.
 
-    Their recordings look the same at these paths. Returns only the places, never a value.
+    Their recordings look the same at these paths. Returns only paths, never values.
     """
     real = [each.model_dump(mode="json", by_alias=True, include=set(RUN_BY)) for each in (one, other)]
     found = [{line.partition(":")[0] for line in _of_all(*each)} for each in (real, [_recorded(each) for each in real])]

@@ -1,12 +1,12 @@
-"""Seconds of a run that were not measured validly. Judgements that rely on them are INVALID; the rest of the run
-stands.
+"""Seconds of a run that were not measured validly. Judgements that rely on them are INVALID; the other judgements
+stand.
 
 Causes: a generator that fell behind, a load that offered nothing, a silent probe, a fault whose effect vanished
 before its revert, a machine that other work kept busy.
 
-A run is valid only if it does what the experiment promises: a load that offers nothing, or clearly less than its rate,
-puts in doubt everything measured meanwhile, whether or not an expectation reads the load (`Doubt.promise`). A failed
-operation counts as offered; so does one that waits for the datacenter.
+A run is valid only if it does what the experiment promises. So a load that offers nothing, or clearly less than its
+rate, puts everything measured at that time in doubt, whether or not an expectation reads the load (`Doubt.promise`). A
+failed operation counts as offered; so does an operation that waits for the datacenter.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from hashidrill.core.units import Duration, Rate
 
 OTHERS_SHARE = 0.25
 IDLE_SHARE = 0.05
-"""Shares of the machine's CPUs: other work above the first, with less than the second idle, starves the datacenter."""
+"""Shares of the machine's CPUs: other work over the first share, with less than the second idle, starves the run."""
 SUSTAINED_S = 3
 """This many bad seconds in a row are more than a burst."""
 
 
 @dataclass(frozen=True)
 class MachineUse:
-    """Samples of one second each, in CPUs: the use by processes outside of the run, and the idle time.
+    """Samples of one second each, in CPUs: the CPUs that processes outside of the run used, and idle ones.
 
-    `cpus` are those that the run may use; a fraction if a quota limits it.
+    `cpus` is how many CPUs the run may use; a fraction if a quota limits it.
     """
 
     cpus: float
@@ -58,7 +58,7 @@ class MachineUse:
 
     @property
     def own(self) -> Floats:
-        """The run's own use: its agents, clients and load generator."""
+        """The CPUs that the run itself used: its agents, clients and load generator."""
         return np.maximum(self.cpus - self.others - self.idle, 0.0)
 
     def between(self, start_ns: int, end_ns: int) -> MachineUse:
@@ -68,13 +68,13 @@ class MachineUse:
 
 
 def machine_use(recording: Recording) -> MachineUse | None:
-    """None if it was not sampled: in a datacenter that is not local, and in old recordings."""
+    """The machine's CPU use; None if it was not sampled: in a datacenter that is not local, and in old recordings."""
     if not {"machine.others", "machine.idle"} <= set(recording.signals):
         return None
     machine = recording.run.get("machine", {})
     cpus = machine.get("usable_cpus") or machine.get("cpus") or 1
     others, idle = recording.series("machine.others"), recording.series("machine.idle")
-    count = min(len(others), len(idle))  # both of each sample, in the same order
+    count = min(len(others), len(idle))  # each sample has both, in the same order
     return MachineUse(cpus, others.t_ns[:count], others.value[:count], idle.value[:count])
 
 
@@ -91,12 +91,12 @@ _LATE_HALF = 0.5
 LAG_P99_MAX_S = 0.25
 SATURATED_CORES = 0.9
 SHED = "operations that could not be started"
-"""What a doubt is about when the generator started none: too many waited for the product, or it was too slow."""
+"""`Doubt.about` if the generator did not start operations: too many were in flight, or the generator was too slow."""
 _FEWEST_DUE = 5
 OFFERED_LEAST = 0.9
 """A load that offers a smaller share of its rate did not put the promised load on the datacenter."""
 _OFFERED_OVER = 5
-"""Seconds over which that is counted."""
+"""The number of seconds over which this share is counted."""
 _LEVEL_NEAR_NS = 2 * SECOND
 _MOST = 0.5
 _FOREVER_NS = 2**62
@@ -107,11 +107,11 @@ _GENERATOR = frozenset({"generator.cpu", "generator.lag"})
 class Doubt:
     """Invalid measurements of loads and signals by name (None: all), on one host or all, over some time.
 
-    A load's name includes its own signals. `late_only`: results are right, but times may be the generator's own.
-    `broken_only`: it may explain why something broke, but anything that held in spite of it stands. `held_only`: the
-    reverse. `promise`: the load in `of` did not do what the experiment asks for, so everything measured then is in
-    doubt. `unless_read`: judgements of `of` itself are not in doubt, because they show it; if any expectation reads
-    `of`, no judgement is.
+    A load's name includes its own signals. `late_only`: results are right, but times may include the generator's own
+    delay. `broken_only`: the cause may explain why something broke; what held in spite of it stands. `held_only`: the
+    reverse. `promise`: the load in `of` did not do what the experiment asks for, so everything measured at that time is
+    in doubt. `unless_read`: judgements of `of` itself are not in doubt, because they show the failure; if any
+    expectation reads `of`, no judgement is in doubt.
     """
 
     reason: str
@@ -125,10 +125,10 @@ class Doubt:
     promise: bool = False
     unless_read: bool = False
     about: str = ""
-    """Doubts with the same `about` are reported in one line, however many; those without, by their reason."""
+    """All doubts with the same `about` are reported in one line; without `about`, doubts with the same reason."""
     among: str = ""
-    """The group that this doubt belongs to, in the plural: a busy machine silences many probes, which is one line, not
-    many.
+    """The group that this doubt belongs to, as a plural noun: if a busy machine silences many probes, one line reports
+    them.
     """
 
     def touches(self, read: Read) -> bool:
@@ -143,7 +143,7 @@ class Doubt:
         return read.overlaps(self.start_ns, self.end_ns)
 
     def settled_by(self, reads_of_all: Iterable[Sequence[Read]]) -> bool:
-        """Whether an expectation reads the subject of this doubt, and so judges it."""
+        """Whether an expectation reads the load of this `unless_read` doubt, and so judges it."""
         reads = (read for reads in reads_of_all for read in reads)
         return self.unless_read and any(
             read.of is not None and self.names(read.of) and read.overlaps(self.start_ns, self.end_ns) for read in reads
@@ -154,7 +154,7 @@ class Doubt:
         return self.of is None or name in self.of or any(name.startswith(f"{load}.") for load in self.of)
 
     def span(self, recording: Recording) -> str:
-        """For a person: `from 12.0s to 22.0s into the run`."""
+        """The time of the doubt as text: `from 12.0s to 22.0s into the run`."""
         from_s = self.start_ns / SECOND
         if self.end_ns >= measure.loads_end_ns(recording):
             return f"from {from_s:.1f}s into the run to the end"
@@ -191,9 +191,9 @@ def _of_generator(experiment: Experiment) -> frozenset[str]:
 def _saturated(recording: Recording, experiment: Experiment) -> Iterator[Doubt]:
     """The times when the generator used up its core, so that latencies include its own queue.
 
-    The generator is one process with one thread. Three samples in a row (a second each) are more than a burst. Over
-    90 % of a core, an operation waits ten times its own service time, by the usual rule for a single queue. A sample
-    covers the second before it; by the next low sample the queue is empty.
+    The generator is one process with one thread. Three samples in a row (a second each) are more than a burst. Above
+    90 % of a core, an operation waits for ten times its service time, by the usual rule for a single queue. A sample
+    covers the second before it; at the next low sample the queue is empty.
     """
     if "generator.cpu" not in recording.signals:
         return
@@ -252,8 +252,8 @@ def _behind(load: str, ops: Operations) -> Iterator[Doubt]:
 
 
 def _by_second(ops: Operations) -> tuple[int, Floats, Floats]:
-    """When the first operation was due; of each second from then on the share that started late, and the p99 of the
-    lag where most did, 0 elsewhere.
+    """When the first operation was due; and for each second from then on, the share of operations that started late,
+    and the p99 of their lag (0 if less than half were late).
     """
     start_ns = int(ops.intended_ns[0])
     second = (ops.intended_ns - start_ns) // SECOND
@@ -272,9 +272,9 @@ def _lateness(lag_s: Floats) -> tuple[float, float]:
 
 
 def _broken_promises(recording: Recording, experiment: Experiment) -> Iterator[Doubt]:
-    """The times when a load offered nothing although the experiment asks for it, or the generator itself was silent.
+    """The times when a load offered nothing although its operations were due, or the generator itself was silent.
 
-    Loads whose operations depend on events (watches, streams, views) are covered by the generator's heartbeat.
+    The generator's heartbeat covers loads whose operations depend on events (watches, streams, views).
     """
     begin_ns, end_ns = _measured_span(recording)
     for name, spec in experiment.traffic.items():
@@ -315,10 +315,10 @@ def _broken_promises(recording: Recording, experiment: Experiment) -> Iterator[D
 def _without_offer(
     recording: Recording, name: str, ops: Operations, span: tuple[int, int], *, rate: float, offer: Offer | None
 ) -> Iterator[tuple[int, int, int]]:
-    """Gaps in which the load started nothing although it was due, with the number of refused operations in each.
+    """Gaps in which the load started nothing although operations were due; with the number of refused ones in each.
 
-    An operation that the generator refused was not started. But while as many others as the load may have wait for the
-    datacenter, the load does offer its traffic, and the datacenter takes no more.
+    An operation that the generator refused was not started. But while the load's largest number of operations waits for
+    the datacenter, the load does offer its traffic, and the datacenter accepts no more.
     """
     refused = _refused(ops)
     started, refusals = ops.picked(~refused), ops.picked(refused)
@@ -334,7 +334,7 @@ class Offer:
     """For each second: the operations that a load's rate and level asked for, those it started, and the average number
     in flight.
 
-    `at_once` is how many it has under way at most: then it offers what the datacenter takes.
+    `at_once` is its limit of operations in flight: at the limit, it offers all that the datacenter accepts.
     """
 
     start_ns: int
@@ -345,22 +345,22 @@ class Offer:
 
     @property
     def full(self) -> Bools:
-        """The times when that many operations were in flight."""
+        """The seconds in which about `at_once` operations were in flight."""
         return np.asarray(self.under_way >= OFFERED_LEAST * self.at_once, np.bool_)
 
     @property
     def missing(self) -> Floats:
-        """Operations that were due and not started, although fewer than the limit were in flight."""
+        """Operations that were due but not started, although fewer than the limit were in flight."""
         return np.where(self.full, 0.0, np.maximum(self.asked - self.started, 0.0))
 
     def seconds(self, start_ns: int, end_ns: int) -> Bools:
-        """Those that overlap with that time."""
+        """The seconds that overlap with that time."""
         at_ns = self.start_ns + np.arange(len(self.asked)) * SECOND
         return np.asarray((at_ns > start_ns - SECOND) & (at_ns < end_ns), np.bool_)
 
 
 def offer_of(recording: Recording, name: str, spec: LoadSpec | ClientSpec) -> Offer | None:
-    """From the steady state to the end of the loads; None for a load without a rate, and for a client."""
+    """The offer from the steady state to the end of the loads; None for a load without a rate, and for a client."""
     if isinstance(spec, ClientSpec) or "rate" not in spec.params or (rate := _rate_per_s(spec)) is None:
         return None
     begin_ns, end_ns = _measured_span(recording)
@@ -384,7 +384,7 @@ def _passed_s(since_ns: Int64s, edges: Int64s) -> Floats:
 
 
 def _level_s(recording: Recording, load: str, start_ns: int, end_ns: int) -> float:
-    """The level, summed over the seconds of that time: of two samples that are near, the lower one, as it may ramp."""
+    """The level, summed over the seconds of that time. Of two close samples the lower counts: the level may ramp."""
     if f"{load}.level" not in recording.signals:
         return (end_ns - start_ns) / SECOND
     level = recording.series(f"{load}.level").known_between(start_ns, end_ns)
@@ -423,8 +423,8 @@ def _offered_less(
 
 
 def offers(recording: Recording, experiment: Experiment) -> Iterator[str]:
-    """For each load that reached its limit of operations in flight: how many operations it offered of those that its
-    rate asks for.
+    """For each load that reached its limit of operations in flight: how many of the operations at its rate it offered,
+    as text.
     """
     for name, spec in experiment.load.items():
         if not (limit := closed_loop(spec)) or name not in recording.loads:
@@ -436,7 +436,7 @@ def offers(recording: Recording, experiment: Experiment) -> Iterator[str]:
             asked, started = offer.asked[full].sum(), offer.started[full].sum()
             yield (
                 f"load {name} offered {started / full.sum():,.1f}/s of {asked / full.sum():,.1f}/s asked for"
-                f" {int(full.sum())}s: all that the datacenter took with {limit} under way at once, as the load says"
+                f" {int(full.sum())}s: all that the datacenter accepts with the load's limit of {limit} in flight"
             )
 
 
@@ -447,8 +447,8 @@ def _refused(ops: Operations) -> Bools:
 
 
 def _spoilt_until(recording: Recording, name: str, start_ns: int, stop_ns: int) -> int:
-    """The end of the doubt: the end of the run if the load was missing in most of the method, because the datacenter
-    then recovers from less.
+    """The end of the doubt. If the load was missing for most of the method, the datacenter recovers from less, so the
+    doubt lasts to the end of the run.
     """
     begin_ns, end_ns = measure.method(recording)
     asked_s, _ = _offered_s(recording, name, begin_ns, end_ns)
@@ -460,10 +460,10 @@ def _spoilt_until(recording: Recording, name: str, start_ns: int, stop_ns: int) 
 def _unserved(recording: Recording, name: str, of: frozenset[str], ops: Operations) -> Iterator[Doubt]:
     """The time from which a load had no successful operation although no fault was in force.
 
-    A failure while a fault is in force is the fault's effect. An expectation on the load itself judges the rest.
+    A failure while a fault is in force is the fault's effect. If an expectation reads the load, it judges the failure.
     """
     if not (ok := ops.end_ns[ops.ok]).size:
-        return  # then the whole run is INVALID
+        return  # the whole run is INVALID anyway
     end_ns = measure.loads_end_ns(recording)
     since_ns = max(int(ok.max()), measure.method(recording)[0])
     free = list(_without_fault(recording, since_ns, end_ns))
@@ -489,7 +489,7 @@ def _silent_service(recording: Recording, name: str, of: frozenset[str], spec: C
     if f"{name}{ATTEMPTS}" not in recording.loads or "steady" not in recording.phases:
         return
     if name in recording.loads and any(reason not in NOT_ITS_OWN for reason in recording.operations(name).reasons):
-        return  # operations that it did not report count as not acknowledged
+        return  # operations that the client did not report count as not acknowledged
     for start_ns, stop_ns in silences(recording.operations(f"{name}{ATTEMPTS}"), recording.phases, spec.reports_every):
         yield Doubt(
             f"client {name} sent nothing for {(stop_ns - start_ns) / SECOND:.1f}s, and reports no operations: whether"
@@ -512,7 +512,7 @@ def _without_fault(recording: Recording, start_ns: int, end_ns: int) -> Iterator
 
 
 def _rate_per_s(spec: LoadSpec | ClientSpec) -> float | None:
-    """The lowest rate of operations at a level of 100 %; None if the load states none.
+    """The lowest rate of operations at a level of 100 %; None if the load has no rate.
 
     Parameters are read as text, because judging a recording must not need the classes of its loads.
     """
@@ -528,13 +528,13 @@ def _rate_per_s(spec: LoadSpec | ClientSpec) -> float | None:
 
 
 def _period(kind: str) -> tuple[str, str] | None:
-    """For a load without a rate whose operations recur: its parameter for the period, and the default."""
+    """The parameter for the period, and its default, of a load without a rate whose operations recur."""
     return next((one.periods[kind] for one in registry.services_with(HasPeriods) if kind in one.periods), None)
 
 
 def closed_loop(spec: LoadSpec | ClientSpec) -> int | None:
-    """The largest number of operations that the load has in flight; None for a load that keeps its rate whatever the
-    replies.
+    """The largest number of operations that the load has in flight; None for a load that keeps its rate even if replies
+    are slow.
     """
     if isinstance(spec, ClientSpec):
         return None
@@ -547,7 +547,7 @@ def closed_loop(spec: LoadSpec | ClientSpec) -> int | None:
 def _offered_s(recording: Recording, load: str, start_ns: int, end_ns: int) -> tuple[float, float]:
     """Seconds of that time in which the load's level was over 0 %, and the equivalent seconds at 100 %.
 
-    A second at 10 % counts as a tenth; one over 100 % counts as one.
+    A second at 10 % counts as a tenth of a second; a second over 100 % counts as one.
     """
     if f"{load}.level" not in recording.signals:
         return (end_ns - start_ns) / SECOND, (end_ns - start_ns) / SECOND
@@ -588,7 +588,7 @@ def _silence(
 
 
 def _faded_faults(recording: Recording) -> Iterator[Doubt]:
-    """The time after the last good proof of a fault that faded: neither its effect nor the recovery is known then."""
+    """The time after the last good proof of a fault that faded: its effect and the recovery are unknown then."""
     for window in recording.faults:
         if window.faded_ns is not None and window.proven_ns is not None:
             yield Doubt(
@@ -600,8 +600,8 @@ def _faded_faults(recording: Recording) -> Iterator[Doubt]:
 
 
 def _starved_machine(recording: Recording) -> Iterator[Doubt]:
-    """The times when other work took CPU time that the datacenter needed: an SLO that broke then says nothing about the
-    datacenter.
+    """The times when other work took CPU time that the datacenter needed: if an SLO broke then, that says nothing about
+    the datacenter.
     """
     use = machine_use(recording)
     if use is None:

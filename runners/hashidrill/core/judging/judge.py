@@ -41,9 +41,9 @@ _STAMPED = re.compile(r"^\s*\d{4}-\d\d-\d\dT\S+ \[[A-Z]+\] ", re.MULTILINE)
 
 
 def without_effect(recording: Recording) -> Iterator[str]:
-    """One sentence for each fault that held but changed nothing in its agent, the loads or the leader.
+    """One sentence for each fault that stayed in force but changed nothing in its agent, the loads or the leader.
 
-    Skips faults whose agent left no log, and loads that cannot be compared with the time before.
+    Skips faults whose agent left no log, and faults if a load cannot be compared with the time before.
     """
     starts = [in_force(recording, window)[0] for window in recording.faults if window.proven]
     for window in recording.faults:
@@ -61,15 +61,15 @@ def without_effect(recording: Recording) -> Iterator[str]:
                     f"{measure.named(recording, window)} was proven in force for"
                     f" {measure.seconds((end_ns - start_ns) / SECOND)}, and nothing else showed it: no load was slower"
                     f" or failed more often, no leader changed, and {window.agent} on {window.host}"
-                    " stayed the same process and logged no new warning; what was expected may have held because the"
-                    " fault did not reach what it was meant for"
+                    " stayed the same process and logged no new warning; expectations may have held only"
+                    " because the fault did not reach its target"
                 )
-        except HypothesisInvalidError:  # something was not measured, so it may have had an effect
+        except HypothesisInvalidError:  # something was not measured, so the fault may have had an effect
             continue
 
 
 def _suffered(ops: Operations, since_ns: int, first_ns: int, start_ns: int, end_ns: int) -> bool:
-    """Whether a load did worse than before the first fault. Raises HypothesisInvalidError if that cannot be decided."""
+    """Whether a load was worse than before the first fault. Raises HypothesisInvalidError if that is undecided."""
     before, during = ops.between(since_ns, first_ns), ops.between(start_ns, end_ns)
     if min(len(before), len(during)) < _LEAST_OPERATIONS:
         raise HypothesisInvalidError("too few operations to compare")
@@ -122,7 +122,7 @@ def _wall_s(stamp: str) -> float:
 
 
 GUARDRAIL = "guardrail"
-"""The `hypothesis` of a judgement about a guardrail that tripped, or was blind."""
+"""The `hypothesis` of a judgement on a guardrail that tripped or was blind."""
 
 
 def judge(
@@ -132,22 +132,22 @@ def judge(
     near_to: Path | None = None,
     recorded_hypotheses: bool | Path = False,
 ) -> RunVerdict:
-    """The verdict of a run, by the expectations it was recorded with, or by those of another `experiment`.
+    """The verdict of a run, by the expectations recorded with it, or by the expectations of another `experiment`.
 
-    The run is INVALID, whatever its expectations say, when it did not end as planned, the steady state never held, a
-    fault was not proven in force (or there was none), one could not be reverted, or a load had no successful
-    operation. Expectations of such a run are INVALID, except those that mean the same in any run
-    (`needs_valid_run=False`). A damaged recording (hashidrill.core.recording.seal) is INVALID in all of its parts.
+    The run is INVALID, whatever its expectations say, if it did not end as planned, the steady state never held, there
+    was no fault or one was not proven in force, a fault could not be reverted, or a load had no successful operation.
+    Expectations of such a run are INVALID, except those that mean the same in any run (`needs_valid_run=False`). With a
+    damaged recording (hashidrill.core.recording.seal), every expectation is INVALID.
 
-    Seconds that were not measured validly (hashidrill.core.judging.doubts) make INVALID all judgements that rely on
-    them; the rest stands. The validity of a hypothesis's verdict depends on the data that it read. A guardrail that
-    tripped is a BROKEN judgement of its own: the datacenter exceeded the limit set for it.
+    All judgements that rely on seconds without a valid measurement (hashidrill.core.judging.doubts) are INVALID; the
+    others stand. What a hypothesis read decides whether its result is valid. A guardrail that tripped is a separate
+    BROKEN judgement: the datacenter exceeded the limit set for it.
 
-    The shipped hypotheses judge the run. `near_to` is the experiment's own file, for a run of the user's own: a
-    `hypotheses/` folder near it is searched, but never one in the recording, which is data. `recorded_hypotheses` is
-    a folder in which the run's hypotheses are found by their SHA-256; True runs the Python stored in the recording:
-    use it only if you trust its author. The verdict's notes name hypotheses that differ from those of the run
-    (hashidrill.core.recording.provenance), and an expectation without its hypothesis says what it needs.
+    The shipped hypotheses judge the run. For a user's own run, `near_to` is the experiment's file: a `hypotheses/`
+    folder near it is searched, but never a folder in the recording, which is data. `recorded_hypotheses` is a folder in
+    which the run's hypotheses are found by their SHA-256; True runs the Python stored in the recording: use it only if
+    you trust its author. The verdict's notes name the hypotheses that differ from the run's
+    (hashidrill.core.recording.provenance). If a hypothesis is missing, its expectation says which one it needs.
 
     Raises RecordingError for a recording of a newer hashidrill.
     """
@@ -164,12 +164,12 @@ def judge(
         with hypothesis.looking_up(lookup):
             judged = _judged(recording, experiment, validity)
         return dataclasses.replace(judged, notes=[*judged.notes, *lookup.notes()])
-    except RecordingError as error:  # a recording without a seal, of which only the needed parts are read
+    except RecordingError as error:  # a recording without a seal, of which only the parts in use are read
         return RunVerdict([str(error)], [_unjudged(expectation, str(error)) for expectation in experiment.expect])
 
 
 def _unjudged(expectation: Expectation, why: str) -> Judgement:
-    """INVALID, because a damaged recording proves nothing, not even for expectations that are judged in INVALID
+    """An INVALID judgement: a damaged recording proves nothing, even for expectations that are judged in INVALID
     runs.
     """
     text = f"{NOT_JUDGED}{why}"
@@ -195,11 +195,11 @@ def _judged(recording: Recording, experiment: Experiment, validity: Validity) ->
 
 
 class _NoParameters(BaseModel):
-    """A question's function already holds all that it asks."""
+    """The parameters of a question, whose function already contains all of them."""
 
 
 def judge_question(recording: Recording, question: Callable[[Recording], Held], name: str) -> tuple[Finding, str]:
-    """Judges a command's own question about a recording as if the experiment expected it, with the same doubts.
+    """Judges a command's own question about a recording like an expectation of the experiment, with the same doubts.
 
     `question` is a hypothesis without parameters. Raises RecordingError for a recording of a newer hashidrill.
     """
@@ -248,12 +248,12 @@ def read_verdict(path: Path) -> RunVerdict:
     except FileNotFoundError:
         raise RecordingError(f"{file}: not judged yet; run `hashidrill check {path}`") from None
     except (ValueError, KeyError, TypeError) as error:
-        raise RecordingError(f"{file}: unreadable ({error}); `hashidrill check {path}` writes it again") from None
+        raise RecordingError(f"{file}: unreadable ({error}); run `hashidrill check {path}` to write it again") from None
 
 
 @dataclass(frozen=True)
 class _Found:
-    """The result of a hypothesis before any doubt. `by` and `reads` are None if it could not be judged anyway."""
+    """The result of a hypothesis before any doubt. If it could not be judged, `by` is None and `reads` is empty."""
 
     finding: Finding
     text: str
@@ -261,10 +261,10 @@ class _Found:
     by: hypothesis.Hypothesis | None = None
     reads: Sequence[Read] = ()
     witnesses: Sequence[Read] = ()
-    """Reads that prove a break; each one alone is enough."""
+    """Reads that prove a break; any one of them is enough."""
 
     def spoilt_by(self, doubts: Sequence[Doubt]) -> list[Doubt]:
-        """The doubts that make the judgement INVALID. A break with witnesses stays valid if one witness has no
+        """The doubts that make the judgement INVALID. A break with witnesses stays valid if one witness is free of
         doubt.
         """
         if self.by is None:
@@ -311,7 +311,7 @@ class _Case:
     def in_doubt(
         self, found: _Found, doubts: Sequence[Doubt], known: KnownIssue | None = None
     ) -> tuple[Finding, str, list[Doubt]]:
-        """The result, or INVALID if the run or a measurement it read is in doubt; and the doubts behind that."""
+        """The result, or INVALID if the run or a measurement that it read is in doubt; and the doubts that cause it."""
         if found.by is None:
             return found.finding, found.text, []
         why, spoilt_by = "", []
@@ -321,7 +321,7 @@ class _Case:
         if self.invalid and found.by.needs_valid_run:
             why = f"the run is INVALID: {self.invalid[0]}"
         else:
-            # a busy machine need not explain a break that the known issue accounts for; it may explain a worse one
+            # a busy machine may explain a break only if that is worse than the known issue
             doubts = [doubt for doubt in doubts if not (doubt.broken_only and explained)]
             spoilt_by = found.spoilt_by(doubts)
             if spoilt_by:
@@ -340,7 +340,7 @@ class _Case:
 def in_view_of(known: KnownIssue, finding: Finding, text: str, figures: Mapping[str, Any]) -> tuple[Finding, str]:
     """The finding in view of a known issue: broken as expected, worse than known, or fixed."""
     if finding is Finding.HELD:
-        said = f"it held, although known_issue names {known.issue}: if that is fixed, remove the known_issue"
+        said = f"it held, although known_issue names {known.issue}: if the issue is fixed, remove the known_issue"
         return Finding.FIXED, f"{text}\n{said}"
     if finding is not Finding.BROKEN:
         return finding, text
@@ -357,8 +357,8 @@ def in_view_of(known: KnownIssue, finding: Finding, text: str, figures: Mapping[
 def _spoils(doubt: Doubt, reads: Sequence[Read], found: hypothesis.Hypothesis, finding: Finding) -> bool:
     """Whether the doubt makes this finding INVALID.
 
-    A hypothesis that is judged in INVALID runs too stays broken once it is broken. A late generator or a busy
-    machine does not affect a hypothesis that does not depend on times. A hypothesis that held on a busy machine
+    If a hypothesis that is judged even in INVALID runs is broken, it stays broken. A late generator or a busy machine
+    does not affect a hypothesis that does not depend on times. If a hypothesis held on a busy machine, that result
     stands.
     """
     if (doubt.broken_only and finding is not Finding.BROKEN) or (doubt.held_only and finding is Finding.BROKEN):
@@ -371,10 +371,10 @@ def _spoils(doubt: Doubt, reads: Sequence[Read], found: hypothesis.Hypothesis, f
 def _notes(
     doubtful: Sequence[Doubt], recording: Recording, judged: Sequence[tuple[Judgement, list[Doubt]]]
 ) -> Iterator[str]:
-    """One line for each group of doubts, with the expectations that it makes INVALID, and how many stand.
+    """One line for each group of doubts, with the expectations that they make INVALID, and how many others stand.
 
-    Doubts about the same thing with the same effect share a line: the longest of them, and their number. So do
-    doubts of one group.
+    Doubts about the same thing, or of one group, share a line if they have the same effect. The line shows the longest
+    doubt and their number.
     """
     alike: dict[tuple[tuple[str, ...], object], list[Doubt]] = {}
     for doubt in doubtful:
@@ -416,7 +416,7 @@ def _check(
 
 
 def _guardrails(recording: Recording, experiment: Experiment, doubtful: Sequence[Doubt]) -> Iterator[Judgement]:
-    """Guardrails that tripped; if none did, those that were blind because their signal was not measured."""
+    """The guardrails that tripped; if none tripped, those that were blind because their signal was not measured."""
     tripped = recording.events("guardrail")
     for entry in tripped:
         condition = f"{entry.data.get('condition')}"

@@ -1,14 +1,13 @@
 """Is a history of reads, writes and compare-and-sets of a register linearizable?
 
-The search of Wing and Gong (1993) with Lowe's memory of tried configurations (2017), as in Porcupine and Knossos:
-repeatedly take an operation that no other one must precede, in every order that the register allows, until
-everything acknowledged is placed. Each register (key) is checked by itself, because linearizability composes.
+This is the search of Wing and Gong (1993) with Lowe's memory of tried configurations (2017), as in Porcupine and
+Knossos. It repeatedly places an operation that no other one must precede, in every order that the register allows,
+until all acknowledged operations are placed. Each register (key) is checked by itself: linearizability composes.
 
 An operation with an unknown outcome has no end: it takes effect at any time after its start, or never. `prepared`
-makes that affordable and stays exact.
+makes such operations cheap to search, and the result stays exact.
 
-The search is bounded by a number of configurations, not by time, so the same history has the same result on every
-machine.
+The number of configurations bounds the search, not time, so the same history gives the same result on every machine.
 """
 
 from collections import defaultdict
@@ -22,7 +21,7 @@ from hashidrill.core.recording.reader import Bools, Operations
 
 
 def seen_at_the_end(ops: Operations, finals: Mapping[str, str | None]) -> Bools:
-    """The acknowledged writes that the final reads show: at most one per key, the last one."""
+    """The acknowledged writes that the final reads show: at most one for each key, the last one."""
     shown: dict[str, int] = {}
     for index in np.flatnonzero(ops.ok).tolist():
         if finals.get(ops.keys[index]) == ops.values[index]:
@@ -44,7 +43,7 @@ class Registers:
 def check_registers(ops: Operations, finals: Mapping[str, str | None]) -> Registers:
     """Compares the final value of every key with the history of its writes. Linear in the number of operations."""
     latest_start: dict[str, int] = {}
-    """Index of the acknowledged write of a key that started last."""
+    """For each key, the index of the acknowledged write that started last."""
     writers: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     starts, ok = ops.start_ns.tolist(), ops.ok.tolist()
     for index, (key, value) in enumerate(zip(ops.keys, ops.values, strict=True)):
@@ -79,13 +78,13 @@ def _possible(ops: Operations, index: int, latest_start_ns: int) -> bool:
 
 
 DEFAULT_BUDGET = 200_000
-"""In configurations: some seconds of CPU, 100 MB. A linearizable history takes about one per write."""
+"""In configurations: takes some seconds of CPU and 100 MB. A linearizable history needs about one for each write."""
 
 State = str | None
 _ATTEMPT = 10_000
-"""Configurations for one attempt at a smaller core, so that a hard attempt leaves some for the others."""
+"""Configurations for one attempt at a smaller core, so that a hard attempt leaves some for other attempts."""
 _IRRELEVANT = "\0"
-"""Stands for all values that no operation can tell apart."""
+"""Stands for all values that no operation can distinguish."""
 _NEVER = float("inf")
 
 
@@ -104,7 +103,7 @@ class Op:
     return_ns: int | None
     expected: State = None
     hint: int = 0
-    """Its rank among the changes, if known (0: unknown). Only decides which change is tried first."""
+    """The change's rank, if known (0: unknown). It only decides which change is tried first."""
 
     @property
     def certain(self) -> bool:
@@ -123,7 +122,7 @@ class Op:
 
 
 class Answer(StrEnum):
-    """`undecided`: the budget was used up before the search was over."""
+    """The search's answer. `undecided`: the budget was used up before the search was over."""
 
     YES = "yes"
     NO = "no"
@@ -131,9 +130,9 @@ class Answer(StrEnum):
 
 
 def check(history: Sequence[Op], *, budget: int = DEFAULT_BUDGET) -> tuple[Answer, int]:
-    """Whether one order explains all operations of a register that is unset at first.
+    """Whether some order explains all operations of a register that is initially unset.
 
-    Also returns how many configurations it tried, at most `budget`.
+    Also returns how many configurations were tried, at most `budget`.
     """
     return _Search(prepared(history)).run(budget)
 
@@ -144,7 +143,7 @@ def prepared(history: Sequence[Op]) -> list[Op]:
     - If only one operation can have written a value that was read, it took effect before that read returned. This
       gives an unknown operation an end.
     - An unknown change whose value was never read matters only if a failed compare needs the earlier value to be gone.
-      The search treats all such values as one.
+      All such values are replaced by a single one.
     """
     ops = _with_ends([op for op in history if op.certain or op.changes])
     missed = {op.expected for op in ops if op.kind == "miss"}
@@ -192,17 +191,17 @@ def _relevant(ops: Sequence[Op], missed: set[State]) -> set[State]:
 
 @dataclass(slots=True)
 class _Frame:
-    """A configuration: the placed operations (one bit each), the state then, and the changes still to try."""
+    """A configuration: the placed operations (one bit each), the state after them, and the changes still to try."""
 
     placed: int
     state: State
     lifted: list[int]
-    """Operations placed since the previous configuration: a change, and the reads that fitted then."""
+    """Operations placed since the previous configuration: a change, and the reads that fit its state."""
     untried: list[int] = field(default_factory=list)
 
 
 class _Search:
-    """Depth first. Calls and returns are a linked list in order of time; placing an operation lifts it out."""
+    """A depth-first search. Calls and returns form a linked list in order of time; a placed operation is taken out."""
 
     def __init__(self, ops: Sequence[Op]) -> None:
         self._ops = ops
@@ -247,8 +246,8 @@ class _Search:
         return Answer.NO, looked
 
     def _settled(self, frame: _Frame) -> _Frame:
-        """Places every read and miss that fits now: they change nothing, so a later moment cannot be better for
-        them.
+        """Places every read and miss that fits the current state: they change nothing, so a later place cannot be
+        better.
         """
         candidates = list(self._candidates())
         while reads := [i for i in candidates if not self._ops[i].changes and self._ops[i].fits(frame.state)]:
@@ -261,7 +260,7 @@ class _Search:
         return frame
 
     def _candidates(self) -> Iterator[int]:
-        """The operations that may come next: called before any remaining one has returned."""
+        """The operations that may come next: those called before any remaining operation returned."""
         place = self._next[0]
         while place and self._is_call[place]:
             yield self._op_of[place]
@@ -270,8 +269,8 @@ class _Search:
     def _choices(self, candidates: Sequence[int], state: State) -> list[int]:
         """The changes that fit, the best one last.
 
-        If several unknown changes have the same effect, only the first call is tried: it can explain all that the later
-        ones can.
+        If several unknown changes have the same effect, only the first call is tried: it can explain whatever the
+        later calls can.
         """
         alike: set[tuple[str, State, State]] = set()
         choices = []
@@ -306,11 +305,11 @@ class _Search:
 
 
 def core(history: Sequence[Op], *, budget: int = DEFAULT_BUDGET) -> list[Op]:
-    """A few certain operations that no order explains, of a history that is not linearizable, in order of their calls.
+    """For a history that is not linearizable, a few certain operations that no order explains, in order of their calls.
 
-    The history is cut as early as possible. Then reads and misses are dropped and acknowledged changes are treated as
-    unknown, as long as the rest is still not linearizable. Each step only allows more orders, so if the rest has no
-    valid order, neither has the whole. If the budget runs out, returns the smallest unexplained part so far.
+    The history is cut as early as possible. Then reads and misses are dropped, and acknowledged changes are treated as
+    unknown, as long as the rest is still not linearizable. Each step only allows more orders: if the rest has no valid
+    order, the whole history has none. If the budget runs out, returns the smallest unexplained part so far.
     """
     left = budget
 
@@ -335,7 +334,7 @@ def core(history: Sequence[Op], *, budget: int = DEFAULT_BUDGET) -> list[Op]:
 
 
 def _cut_early(history: Sequence[Op], impossible: Callable[[Sequence[Op]], bool]) -> list[Op]:
-    """The operations called by the earliest moment from which on no order is possible."""
+    """The operations that were called up to the earliest moment from which no order is possible."""
     ends = sorted({op.return_ns for op in history if op.return_ns is not None})
     low, high = 0, len(ends) - 1
     while low < high:

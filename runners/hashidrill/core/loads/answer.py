@@ -15,7 +15,7 @@ NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 class Headers(Mapping[str, str]):
-    """Headers by lower-case name, decoded when one is looked at: most answers are judged without."""
+    """Headers by lower-case name, decoded at the first access: most answers are judged without headers."""
 
     def __init__(self, raw: Sequence[tuple[bytes, bytes]]) -> None:
         self._raw = raw
@@ -35,7 +35,7 @@ class Headers(Mapping[str, str]):
 
 
 class Answer(NamedTuple):
-    """An answer. Without a reply, `status` is 0, and `sent` says whether the request may have left."""
+    """An answer. Without a reply, `status` is 0, and `sent` says whether the request may have been sent."""
 
     status: int
     body: bytes = b""
@@ -48,7 +48,7 @@ class Answer(NamedTuple):
 
     @property
     def why(self) -> str:
-        """The code of an operation that asked for another answer than this."""
+        """The code of an operation that expected a different answer from this one."""
         if self.reason:
             return self.reason
         if not self.sent or not self.status:
@@ -59,10 +59,10 @@ class Answer(NamedTuple):
 
 
 def shown_body(body: bytes) -> str:
-    """The start of it, for an error text."""
+    """The start of the body, for an error text."""
     return body[:200].decode(errors="replace") or "(empty body)"
 
 
 def read_error(answer: Answer) -> str:
-    """Why a read failed: there was no answer, or not the status 200."""
+    """Why a read failed: there was no answer, or the status was not 200."""
     return answer.error if answer.status == 0 else f"HTTP {answer.status}: {shown_body(answer.body.strip())}"

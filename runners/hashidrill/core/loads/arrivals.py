@@ -1,6 +1,6 @@
 """A small HTTP server that receives the health checks of a load, and the times at which each check was due.
 
-Consul opens a connection for every HTTP check, asks once, and closes it. The server does no more than that needs.
+For every HTTP check, Consul opens a connection, sends one request and closes it. The server supports only that.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Arrivals:
     arrival.
 
     A check is due one interval after its last arrival: Consul waits that long after the end of a check, and does not
-    make up for lost time. Latency of the operation is therefore how much longer the interval was. The first arrival
-    says when the second one is due, and is no operation; Consul spreads first checks over an interval. A check (also
-    the first one) that has not arrived a whole interval after its due time is recorded as failed, and is due again.
+    make up for lost time. The operation's latency is therefore how much longer the interval was. The first arrival only
+    sets the due time of the second one and is not an operation, because Consul spreads first checks over an interval.
+    A check (also the first one) that is a whole interval late is recorded as failed, and is due again.
     """
 
     def __init__(self, load: str, interval_ns: int) -> None:
@@ -35,18 +35,18 @@ class Arrivals:
         """Checks that have not arrived yet."""
 
     def expect(self, check: str, now_ns: int) -> None:
-        """Counts its arrivals from now on, because it is registered."""
+        """Counts the arrivals of a check that was just registered."""
         if check not in self._due_ns:
             self._due_ns[check] = now_ns + self._interval_ns
             self._first.add(check)
 
     def forget(self, check: str) -> None:
-        """Stops counting, because it was deregistered."""
+        """Stops counting the arrivals of a check that was deregistered."""
         self._due_ns.pop(check, None)
         self._first.discard(check)
 
     def arrived(self, check: str, now_ns: int, emit: EmitOperation) -> bool:
-        """False for an unregistered check."""
+        """Notes an arrival. Returns False for an unregistered check."""
         if (due_ns := self._due_ns.get(check)) is None:
             return False
         self._due_ns[check] = now_ns + self._interval_ns
@@ -60,7 +60,7 @@ class Arrivals:
         return True
 
     def look(self, now_ns: int, emit: EmitOperation) -> None:
-        """Record those that did not come."""
+        """Records the checks that did not arrive."""
         for check, due_ns in self._due_ns.items():
             if now_ns >= due_ns + self._interval_ns:
                 error = "no check arrived within an interval after it was due"
@@ -70,14 +70,14 @@ class Arrivals:
 
 @dataclass
 class CheckServer:
-    """Answers `GET /CHECK` with 200 where `on_check(CHECK)` is true, else with 404."""
+    """Answers `GET /CHECK` with 200 if `on_check(CHECK)` is true, otherwise with 404."""
 
     on_check: Callable[[str], bool]
     port: int = 0
     _server: asyncio.Server | None = None
 
     async def start(self, address: str) -> None:
-        """Listen on a free port of the address, which `port` then is. Raises OSError."""
+        """Listens on a free port of the address, and sets `port` to it. Raises OSError."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: _Connection(self.on_check), address, 0, backlog=4096)
         self.port = self._server.sockets[0].getsockname()[1]

@@ -1,7 +1,7 @@
-"""Attempts as operations of a recording, and back: load `CLIENT.attempts`, key `METHOD path`, the rest in its detail.
+"""Turns attempts into operations of a recording, and back: load `CLIENT.attempts`, key `METHOD path`, a detail.
 
-The caller's own operations are those of load `CLIENT`. Where an attempt's operation is known, `Attempt.operation` is
-the `key` of that operation.
+The load `CLIENT` has the caller's own operations. If an attempt's operation is known, `Attempt.operation` is the
+`key` of that operation.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ SUFFIX = ATTEMPTS
 TABLE = "attempt"
 _COLUMNS = {"start_ns", "end_ns", "status"}
 _TRUTHS = {field.name for field in fields(Attempt) if str(field.type).startswith("bool")}
-"""A database keeps them as 0 and 1."""
+"""The boolean fields of an attempt; a database keeps them as 0 and 1."""
 
 
 def to_operation(client: str, attempt: Attempt, *, origin_ns: int = 0) -> Operation:
-    """The operation that stands for an attempt. `origin_ns`: the tap's clock at the zero of the recording's clock."""
+    """The operation that records an attempt. `origin_ns`: the tap's clock when the recording's clock is zero."""
     if attempt.fault or not attempt.status:
         outcome = "unknown" if attempt.upstream else "fail"
     else:

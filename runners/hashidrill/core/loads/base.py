@@ -35,15 +35,15 @@ Keys = Annotated[int, Field(ge=1, le=100_000, description="How many keys are use
 Timeout = Annotated[
     Duration,
     AfterValidator(positive),
-    Field(description="When to stop waiting for an answer. Keep it long: a stall is latency to be seen"),
+    Field(description="When to stop waiting for an answer. Keep it long, so that a stall shows as latency"),
 ]
-LoadRate = Annotated[Rate, AfterValidator(_sane_rate), Field(description="Operations offered, whatever comes back")]
+LoadRate = Annotated[Rate, AfterValidator(_sane_rate), Field(description="Operations offered, whatever is answered")]
 
 
 class BaseLoad:
-    """Base of loads: its name, its parameters and where it runs.
+    """Base of loads: holds the load's name, its parameters and its context.
 
-    A load that asks agents, prepares, reads back or cleans up has the methods of the optional protocols
+    A load that queries agents, prepares, reads back or cleans up has the methods of the optional protocols
     (hashidrill.core.protocols.abc).
     """
 
@@ -58,7 +58,7 @@ class BaseLoad:
 
 
 class AgentLoad(BaseLoad):
-    """A load on agents: its parameter `via` selects them. Raises ValueError if there is none.
+    """A load on the agents that its parameter `via` selects. Raises ValueError if it selects none.
 
     A load's cost follows from its parameter `rate`, unless the load computes it otherwise.
     """
@@ -95,7 +95,7 @@ class AgentLoad(BaseLoad):
         at_once: int | None = None,
         detail: Callable[[int], Detail] | None = None,
     ) -> OpenLoop:
-        """The load's operations at its parameter `rate`, with `at_once` of them under way at most."""
+        """The load's operations, offered at its parameter `rate`, with at most `at_once` in flight."""
         return OpenLoop(self.name, self.params.rate, plan, perform, **self._options(), at_once=at_once, detail=detail)
 
     def request_loop(
@@ -105,8 +105,8 @@ class AgentLoad(BaseLoad):
         request: Callable[[int, str, str], Request],
         reply: Callable[[Answer], Reply],
     ) -> OpenLoop:
-        """As `open_loop`, of operations that are one request each: less CPU for each. They give up after the parameter
-        `timeout`.
+        """Like `open_loop`, for operations that are one request each, which costs less CPU. A request gives up after
+        the parameter `timeout`.
         """
         ask = partial(http.ask, timeout_s=float(self.params.timeout))
         return RequestLoop(self.name, self.params.rate, plan, request, **self._options(), reply=reply, ask=ask)

@@ -1,15 +1,14 @@
-"""Real clients: any command with a tap in front of the datacenter's agents, as a load.
+"""Real clients as loads: any command that reaches the datacenter's agents through a tap.
 
-At a rate, each run of the command is one operation, and has a tap of its own, so that each attempt is known to belong
-to its operation. A service runs all the time behind one tap; it may report its operations (service_clients). Attempts
-become operations of the load `CLIENT.attempts` (attempts).
+A command with a rate runs again and again. Each run is one operation and has its own tap, which shows the operation
+that each attempt belongs to. A service runs all the time behind one tap, and may report its operations
+(service_clients). Attempts become operations of the load `CLIENT.attempts` (attempts).
 
 One list of faults applies to all taps of a client. The list changes over a Unix socket, one JSON object a line:
 
     {"op": "fail", "id": "0-tap.fail-careful", "fault": "503", "share": 0.3, "seed": 7}
     {"op": "pass", "id": "0-tap.fail-careful"}
-    {"op": "observe"}       -> {"url": "http://10.73.0.2:41000"}: a tap as the command's, of which nothing is recorded
-
+    {"op": "observe"}       -> {"url": "http://10.73.0.2:41000"}: a tap like the command's, that records nothing
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
 
 
 def as_invoker(command: Sequence[str], environment: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
-    """The command and environment to start as the user who called sudo; unchanged without sudo or setpriv."""
+    """The command and environment that run it as the user who called sudo; unchanged without sudo or setpriv."""
     uid, gid = environment.get("SUDO_UID", ""), environment.get("SUDO_GID", "")
     setpriv = tool("setpriv")
     if not (is_machine_root() and uid.isdecimal() and gid.isdecimal() and int(uid) and setpriv):
@@ -78,8 +77,8 @@ _SAID_CHARACTERS = 300
 
 
 class Faults:
-    """The plan of all taps of a client: the failures in force, by id. The first fault that fits an attempt is
-    injected.
+    """The plan of all taps of a client: the failures in force, by id. An attempt gets the first fault that applies to
+    it.
     """
 
     def __init__(self) -> None:
@@ -90,7 +89,7 @@ class Faults:
         return next((fault for plan in self._plans.values() if (fault := plan.decide(moment))), "")
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Obey `fail` or `pass`. Raises UsageError for a fault that a tap cannot give by chance, KeyError."""
+        """Obeys `fail` or `pass`. Raises UsageError for a fault that a tap cannot inject at random, and KeyError."""
         if request["op"] == "fail":
             self._plans[request["id"]] = WithProbability(request["fault"], request["share"], request["seed"])
         elif request["op"] == "pass":
@@ -102,7 +101,7 @@ class Faults:
 
 
 def check_commands(document: Document, clients: Mapping[str, ClientSpec]) -> None:
-    """Raises ExperimentError, with the place of each command that cannot be run on this machine."""
+    """Raises ExperimentError that locates each command that cannot be run on this machine."""
     for name, client in clients.items():
         program = client.command[0]
         if program != THIS_PYTHON and (reason := unrunnable(program)):
@@ -121,7 +120,7 @@ class _Agents:
 
 
 class ClientLoad(BaseLoad):
-    """A command at a rate, or a service, behind taps. Its parameters are `ClientSpec`."""
+    """A command that runs at a rate, or a service, behind taps. Its parameters are a `ClientSpec`."""
 
     kind: ClassVar[str] = CLIENT
     Params: ClassVar[type[ClientSpec]] = ClientSpec
@@ -143,7 +142,7 @@ class ClientLoad(BaseLoad):
         return params.agents
 
     async def prepare(self) -> None:
-        """Be there for faults. Raises UsageError for a command that cannot be run, DatacenterError."""
+        """Opens the tap for faults. Raises UsageError if the command cannot be run, DatacenterError if no tap can."""
         if reason := unrunnable(self._command[0]):
             raise UsageError(f"client {self.name}: {self._command[0]}: {reason}")
         self._command, self._environment = as_invoker(self._command, {**os.environ, **self.context.access})
@@ -183,7 +182,7 @@ class ClientLoad(BaseLoad):
         """The zero of the run's clock, on CLOCK_MONOTONIC."""
         return time.monotonic_ns() - self.context.clock.now_ns()
 
-    # one run of the command after the other
+    # a command with a rate
 
     async def _runs(self, emit: EmitOperation) -> None:
         loop = OpenLoop(
@@ -246,7 +245,7 @@ class ClientLoad(BaseLoad):
         try:
             server = await asyncio.start_unix_server(obey, control)
         except (OSError, ValueError) as error:
-            raise DatacenterError(f"client {self.name}: its tap cannot be spoken to at {control}: {error}") from None
+            raise DatacenterError(f"client {self.name}: its tap cannot listen at {control}: {error}") from None
         self._open.callback(Path(control).unlink, missing_ok=True)
         self._open.callback(server.close)
 
@@ -259,6 +258,6 @@ class ClientLoad(BaseLoad):
 
 
 def _said(ended: Ended) -> str:
-    """How it ended, and the last line of its output."""
+    """How the command ended, and the last line of its output."""
     lines = ended.output.splitlines()
     return f"{ended.note}: {lines[-1]}"[:_SAID_CHARACTERS] if lines else ended.note

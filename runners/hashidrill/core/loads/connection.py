@@ -1,5 +1,5 @@
-"""One connection of the thin client. Imported when the first client is made, because checking an experiment
-makes none.
+"""One connection of the thin client. Imported only when a connection is opened: checking an experiment needs no
+connection.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Connection(asyncio.Protocol):
-    """One connection with at most one call in flight, of which it knows nothing. While it has none, it is in `idle`."""
+    """One connection with at most one call, an opaque object, in flight. Without a call, it is in `idle`."""
 
     def __init__(
         self, idle: list[Connection], ended: Callable[[Any, Answer], None], lost: Callable[[Connection], None]
@@ -35,7 +35,7 @@ class Connection(asyncio.Protocol):
         return self._call is None and not self._transport.is_closing()
 
     def close(self) -> None:
-        """Breaks it off. A call in flight is forgotten."""
+        """Aborts the connection. A call in flight is forgotten."""
         self._call = None
         if self._transport is not None:
             self._transport.abort()
@@ -55,7 +55,7 @@ class Connection(asyncio.Protocol):
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             broken = f"not HTTP: {error}"
-        # here and not in the parser, which would hide what the callback raises
+        # not inside the parser, which would hide what the callback raises
         answer, call = self._answer, self._call
         if answer is not None and call is not None:
             self._answer = self._call = None

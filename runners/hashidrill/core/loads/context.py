@@ -24,13 +24,13 @@ class LoadContext:
     """Where a load runs: base URLs of the agents that its `via` selected, and the clock of the run.
 
     `local_address` is the IPv4 address to send from (None: the kernel chooses). `lag` collects how late operations
-    start. `waiting` holds the operations that have not ended; guardrails count their age: hand it to the OpenLoop or
+    start. `waiting` holds the operations that have not ended; guardrails count their age: pass it to the OpenLoop or
     Agenda, or put each request into a block `with context.waiting.operation(due_ns):`. `course` is the level of this
-    load over time: hand it to the OpenLoop, or ask it how many views or streams it should hold now. `cpu` is what the
-    generator uses of its core. `control` and `namespace` are for clients: see LoadSpecification. So is
-    `attempts_waiting`, for the requests at a client's tap. `access` holds the tokens that the agents want, as the
-    variables of their product: VAULT_TOKEN. `others` are the URLs of further agents, by the parameter that selects them
-    (`Load.also`).
+    load over time: pass it to the OpenLoop, or ask it how many views or streams the load should hold now. `cpu`
+    measures how much of a core the generator uses. Only clients use `control` and `namespace` (see LoadSpecification)
+    and `attempts_waiting`, for the requests at a client's tap. `access` holds the tokens that the agents need, as
+    environment variables of their product: VAULT_TOKEN. `others` are the URLs of further agents, by the parameter that
+    selects them (`Load.also`).
     """
 
     endpoints: Sequence[str]
@@ -51,14 +51,14 @@ class LoadContext:
     """Credentials of agents, by the start of their URL."""
 
     def http(self, headers: Mapping[str, str] | None = None) -> HttpClient:
-        """A client to ask the agents with."""
-        from hashidrill.core.loads.http_client import HttpClient  # noqa: PLC0415 - to check an experiment asks nobody
+        """A client for requests to the agents."""
+        from hashidrill.core.loads.http_client import HttpClient  # noqa: PLC0415 - not needed to check an experiment
 
         return HttpClient(local_address=self.local_address, headers=headers, entrances=self.entrances)
 
     def sample(self, what: str, value: float | None, text: str = "") -> None:
-        """Records a sample of one of the load's own signals now, as `LOAD.what`; no value means a failed sample.
+        """Records a sample of one of the load's own signals, `LOAD.what`, now; None means a failed sample.
 
-        Declare what a condition may compare in the load's class: `signals = {"held": None, "drift": Duration}`.
+        Declare the signals that conditions may compare in the load's class: `signals = {"held": None}`.
         """
         self.emit_sample(what, value, text)

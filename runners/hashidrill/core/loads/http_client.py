@@ -1,9 +1,9 @@
-"""A thin HTTP/1.1 client: keep-alive, one request at a time on a connection, sent at most once, little CPU for each.
+"""A thin HTTP/1.1 client: keep-alive, one request at a time on a connection, each sent at most once with little CPU.
 
-The generator shares its cores with the datacenter that it measures, so a request must cost it little; and thousands of
-open queries must fit into one process. A request sent twice behind the recording's back would make the durability
-checks judge something that did not happen. There are no redirects, no cookies and no proxies here: these are the
-agents of a staging datacenter.
+The generator shares its cores with the datacenter that it measures, so a request must cost little; and thousands of
+open queries must fit into one process. If a request were sent twice without being recorded twice, the durability
+checks would judge something that did not happen. Redirects, cookies and proxies are not supported: agents of a
+staging datacenter need none.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class Entrance:
 
     tls: ssl.SSLContext | None = None
     server_name: str | None = None
-    """The name that its certificate must have; None: that of its address."""
+    """The name that the agent's certificate must have; None: the host of its address."""
     head: str = field(default="", repr=False)
     query: str = ""
 
 
 def opened(given: Mapping[str, Mapping[str, Any]]) -> dict[str, Entrance]:
-    """Entrances by URL, from plain data: `tls` (fields of Tls), `headers` and `params` of each request.
+    """Entrances by URL, from plain data: `tls` (the fields of Tls), and each request's `headers` and `params`.
 
     Raises TlsFileError.
     """
@@ -73,13 +73,13 @@ _OWN_LIMITS = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.
 _IP_BIND_ADDRESS_NO_PORT = 24
 """From linux/in.h (Linux 4.2); Python names it from 3.12 on."""
 _OPEN = Entrance()
-"""The way to an agent over plain HTTP, without credentials."""
+"""The entrance of an agent over plain HTTP, without credentials."""
 
 
 class HttpClient:
     """An async context manager around one connection pool. Connections are not limited: a limit is a closed loop.
 
-    `headers` go with each request. `entrances` say what some agents want beside an address, by `https://HOST:PORT`.
+    `headers` go with each request. `entrances` are the credentials that agents require, by `https://HOST:PORT`.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class HttpClient:
         self._places: dict[str, _Place] = {}
         self._open: set[Connection] | None = None
         self._calls: dict[float, dict[Call, None]] = {}
-        """Those in flight, by their time-out: of one time-out, the first one asked is the first one over."""
+        """Calls in flight, by time-out: with the same time-out, the call that began first expires first."""
         self._timers: dict[float, asyncio.TimerHandle] = {}
 
     async def __aenter__(self) -> Self:
@@ -127,7 +127,7 @@ class HttpClient:
         params: Mapping[str, str] | None = None,
         timeout_s: float,
     ) -> Answer:
-        """Send once and read the whole reply. Raises nothing but cancellation: a sick target is an Answer."""
+        """Sends once and reads the whole reply. Raises only cancellation: a sick target gives an Answer."""
         reply: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
         def done(answer: Answer) -> None:
@@ -149,8 +149,8 @@ class HttpClient:
         params: Mapping[str, str] | None = None,
         timeout_s: float,
     ) -> Call:
-        """Like `request`, without a task: calls `done` with the answer, once and later, unless the client is closed
-        before.
+        """Like `request`, without a task: calls `done` once with the answer, after it has returned, unless the client
+        is closed before.
         """
         if self._open is None:
             raise RuntimeError("the HTTP client is used outside its `async with`")
@@ -209,18 +209,18 @@ class HttpClient:
         connection.send(data, call)
 
     def _lost(self, connection: Connection) -> None:
-        """That connection is closed."""
+        """Forgets a closed connection."""
         if self._open is not None:
             self._open.discard(connection)
 
     def _ended(self, call: Call, answer: Answer) -> None:
-        """It has its answer, unless it was given up before."""
+        """Hands the answer to the call, unless that was given up before."""
         if (calls := self._calls.get(call.timeout_s)) is not None and call in calls:
             del calls[call]
             call.done(answer)
 
     def _give_up(self, call: Call) -> None:
-        """Breaks its connection off. Its `done` is not called."""
+        """Aborts the call's connection, without calling `done`."""
         self._calls.get(call.timeout_s, {}).pop(call, None)
         if call.opening is not None:
             call.opening.cancel()
@@ -228,7 +228,7 @@ class HttpClient:
             call.connection.close()
 
     def _expire(self, timeout_s: float) -> None:
-        """Ends those of that time-out which are over, and comes back when the next one would be."""
+        """Ends the calls with that time-out that have expired, and runs again when the next one expires."""
         calls, now_s = self._calls[timeout_s], self._loop.time()
         for call in list(calls):
             if call.deadline_s > now_s:
@@ -244,7 +244,7 @@ class HttpClient:
 
 
 class Call:
-    """A request in flight: on a connection, or while one is opened for it."""
+    """A request in flight: on a connection, or waiting for one to open."""
 
     __slots__ = ("connection", "deadline_s", "done", "opening", "timeout_s")
 
@@ -256,7 +256,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """One agent's address: what each request to it has, and the connections that none uses."""
+    """One agent's address: the head of each request to it, and its idle connections."""
 
     host: str
     port: int
@@ -266,7 +266,7 @@ class _Place:
     idle: list[Connection] = field(default_factory=list)
 
     def idle_connection(self) -> Connection | None:
-        """The one that was used last: the others may idle until the server closes them."""
+        """The connection that was used last: the others may idle until the server closes them."""
         while self.idle:
             if (connection := self.idle.pop()).usable:
                 return connection
@@ -276,11 +276,11 @@ class _Place:
 async def connected(
     make: Callable[[], P], host: str, port: int, *, local: tuple[str, int] | None, entrance: Entrance = _OPEN
 ) -> P:
-    """A protocol over a new connection, from the address `local` where one is given. Raises OSError.
+    """A protocol over a new connection, from the address `local` if given. Raises OSError.
 
-    A bind to port 0 has the kernel look for a free port among all that are in use or in TIME_WAIT: 2 ms of CPU each
-    with some ten thousand of those. The address alone is bound here; the kernel takes the port when it connects, when
-    one that is in use towards another place is free as well.
+    At a bind to port 0, the kernel searches for a free port: with some ten thousand ports in use or in TIME_WAIT, each
+    search takes 2 ms of CPU. So only the address is bound here, and the kernel chooses the port at the connect, where
+    ports in use towards other destinations count as free.
     """
     loop = asyncio.get_running_loop()
     tls: dict[str, Any] = {}
@@ -328,7 +328,7 @@ async def insist(
     params: Mapping[str, str] | None = None,
     body: bytes | None = None,
 ) -> T:
-    """Asks each endpoint in turn and returns the first result of `accept` that is not None.
+    """Queries the endpoints in turn and returns the first result of `accept` that is not None.
 
     Raises WaitTimeoutError with the last answer after `within_s` seconds.
     """
@@ -343,7 +343,7 @@ async def insist(
 
 
 async def for_each(items: Iterable[I], do: Callable[[I], Awaitable[None]]) -> None:
-    """Calls `do` for all items, a few at once. The first exception ends it and is raised unchanged."""
+    """Calls `do` for all items, a few at once. The first exception ends all calls and is raised unchanged."""
     limiter = anyio.CapacityLimiter(_AT_ONCE)
 
     async def one(item: I) -> None:

@@ -1,20 +1,20 @@
 """The load generator's process: offers the loads in its own event loop, so that nothing the engine does delays them.
 
-The engine starts it as `python -m hashidrill.core.loads.in_generator` and speaks JSON lines with it:
-engine.load_generator.
+The engine starts it as `python -m hashidrill.core.loads.in_generator`, and both exchange JSON lines
+(engine.load_generator).
 
     stdin   the specification, on one line; then `begin T_NS` (the method began: profiles count from there), `level LOAD
-            LEVEL T_NS` (of a ramp that the engine steers), `hold T_NS` and `go T_NS` (the method's clock stands still
-            meanwhile), `stop` and `final_reads`. Its end means: stop and exit.
-    stdout  {"ready": true}, {"operations": [[...], ...]}, {"waiting": {LOAD: [[DUE_NS, ...], [DUE_NS, ...]]}} (in
-            flight for long, and not any more), {"sample": [...]}, {"stopped": true, "at_ns": T_NS, "emitted":
+            LEVEL T_NS` (of a ramp that the engine steers), `hold T_NS` and `go T_NS` (in between, the method's clock
+            stands still), `stop` and `final_reads`. The end of stdin means: stop and exit.
+    stdout  {"ready": true}, {"operations": [[...], ...]}, {"waiting": {LOAD: [[DUE_NS, ...], [DUE_NS, ...]]}} (newly
+            in flight for long, and ended), {"sample": [...]}, {"stopped": true, "at_ns": T_NS, "emitted":
             {LOAD: OPERATIONS}}, {"final_reads": LOAD, "values": {...}}, {"final_reads_failed": LOAD, "error": "..."},
             {"final_reads_done": true}, {"error": "..."}
 
-Where several generators share the loads (`together` in the specification; hashidrill.staging.generators), it offers
-its share of each, and obeys besides: `start T_NS` (operation 0 of all loads is due then), `clock ORIGIN_NS` (when
-the run's clock was 0, on the clock of this machine), `reached LOAD N`, `reads`, `clean_up`. It says {"prepared":
-true} and waits for `start`; {"upto": T_NS} means that it has reported every operation that ended by then; then
+If several generators share the loads (`together` in the specification; hashidrill.staging.generators), each offers its
+share of each load, and also obeys `start T_NS` (operation 0 of all loads is due then), `clock ORIGIN_NS` (this
+machine's clock when the run's clock was 0), `reached LOAD N`, `reads` and `clean_up`. It writes {"prepared": true} and
+waits for `start`; {"upto": T_NS} means that it has reported every operation that ended by then; at the end it writes
 {"reads_done": true} and {"cleaned": true}.
 
 SIGTERM stops the loads, reports what was in flight, and ends the process.
@@ -134,7 +134,7 @@ class Generator:
         return built
 
     def start(self, on_failure: Callable[[BaseException], None]) -> None:
-        """Begin, in the background; `on_failure` hears what ended the loads by itself."""
+        """Begins in the background; `on_failure` gets the error if the loads end by themselves."""
 
         def ended(task: asyncio.Task[None]) -> None:
             if not task.cancelled() and (failure := task.exception()) is not None:
@@ -158,7 +158,7 @@ class Generator:
             course.hold(t_ns)
 
     def go(self, t_ns: int) -> None:
-        """Ends a `hold`: the profiles' later changes are delayed by its length."""
+        """Ends a `hold`: all later changes of the profiles are delayed by the length of the hold."""
         for course in self._courses.values():
             course.go(t_ns)
 
@@ -181,7 +181,7 @@ class Generator:
         start_ns = await self._agreed
         for course in self._courses.values():
             course.start_ns = start_ns
-        while (left_ns := start_ns - self._clock.now_ns()) > 0:  # noqa: ASYNC110 - for a time, not for an event
+        while (left_ns := start_ns - self._clock.now_ns()) > 0:  # noqa: ASYNC110 - waits for a time, not for an event
             await asyncio.sleep(left_ns / 1e9)
 
     async def _run(self) -> None:
@@ -200,7 +200,7 @@ class Generator:
             tasks.create_task(self._report())
 
     async def _offer(self, name: str, load: Load) -> None:
-        """Raises DatacenterError with the load and its line, for what its code raised."""
+        """Raises DatacenterError that names the load and its line if the load's code raised an error."""
         try:
             await load.run(self._outbox.operation)
         except Exception as error:
@@ -215,7 +215,7 @@ class Generator:
             ) from error
 
     async def _report(self) -> None:
-        """Flush operations every `BATCH_S`, sample the generator itself every `SAMPLE_S`."""
+        """Flushes operations every `BATCH_S`, and samples the generator itself every `SAMPLE_S`."""
         sampled_ns, cpu_s = time.monotonic_ns(), time.process_time()
         due_ns = sampled_ns
         pieces: dict[str, Piece] = {}
@@ -236,8 +236,8 @@ class Generator:
                 pieces.clear()
 
     def _flush(self) -> None:
-        """Operations that ended, and the operations that wait: an ended operation leaves the list of waiting ones in
-        the same batch.
+        """Reports the operations that ended and those that wait: an operation that ends leaves the waiting ones in the
+        same batch.
         """
         self._outbox.flush()
         taken = {load: waiting.take(self._clock.now_ns()) for load, waiting in self._waiting.items()}
@@ -247,7 +247,7 @@ class Generator:
             self._outbox.message(upto=self._clock.now_ns())
 
     def _sample_levels(self, known: dict[str, Piece]) -> None:
-        """The level of each load whose profile changed since its level in `known`."""
+        """Samples the level of each load whose profile is at another piece than in `known`."""
         now_ns = self._clock.now_ns()
         for load, course in self._courses.items():
             piece = course.piece(now_ns)
@@ -268,9 +268,7 @@ class Generator:
         self._flush()
 
     async def reads(self) -> None:
-        """Report each load's final reads, or the reason why they failed. After that, the data of the loads may be
-        removed.
-        """
+        """Reports each load's final reads, or the reason why they failed. Then the loads' data may be removed."""
         for name, load in self._ours.items():
             try:
                 values = await load.final_reads() if isinstance(load, ReadsBack) else {}
@@ -281,7 +279,7 @@ class Generator:
                 self._outbox.message(final_reads=name, values=dict(part))
 
     async def clean_up(self) -> None:
-        """Idempotent. Removing it before the final reads would change their result."""
+        """Removes the loads' data. Idempotent. Call it after the final reads, whose result it would change."""
         if self._clean:
             return
         self._clean = True
@@ -292,13 +290,13 @@ class Generator:
 
 
 def _clients() -> Any:
-    from hashidrill.core.loads.clients import ClientLoad  # noqa: PLC0415 - few runs have clients, and need taps
+    from hashidrill.core.loads.clients import ClientLoad  # noqa: PLC0415 - few runs have clients and need taps
 
     return ClientLoad
 
 
 def _measured(load: dict[str, Any]) -> list[str]:
-    """The names under which its operations are recorded: the load's name and, for a client, that of its attempts."""
+    """The names under which a load's operations are recorded: its own and, for a client, that of its attempts."""
     return [load["name"], load["name"] + ATTEMPTS] if load["kind"] == registry.CLIENT else [load["name"]]
 
 
@@ -314,7 +312,7 @@ def _parts(items: Iterable[T]) -> Iterator[list[T]]:
 
 
 class _Flow(asyncio.BaseProtocol):
-    """Knows when everything written has left, or when the reader is gone."""
+    """Notices when all output has been sent, or when the reader is gone."""
 
     def __init__(self, on_lost: Callable[[], None]) -> None:
         self.closed = asyncio.Event()
@@ -335,7 +333,7 @@ async def serve() -> int:
     outbox = Outbox(transport)
     try:
         await _obey(commands, outbox)
-    except Exception as error:  # noqa: BLE001 - the engine is told, whatever ended the loads
+    except Exception as error:  # noqa: BLE001 - the engine gets any error that ended the loads
         outbox.message(error=_reason(error))
         return 1
     else:
@@ -347,7 +345,7 @@ async def serve() -> int:
 
 async def _obey(commands: asyncio.StreamReader, outbox: Outbox) -> None:
     generator = Generator(json.loads(await commands.readline()), outbox)
-    # the reader then raises the error that ended the loads; the loop below gets it
+    # on failure, the reader raises the error that ended the loads in the loop below
     generator.start(on_failure=lambda failure: commands.set_exception(_as_exception(failure)))
     try:
         while command := (await commands.readline()).strip():
@@ -408,17 +406,17 @@ def _reason(error: BaseException) -> str:
 
 
 def _settle_in() -> None:
-    """Die with the parent; leave Ctrl-C to it; use as many files as we may; give the pipe room for a slow reader."""
+    """Ends with the parent; leaves Ctrl-C to the parent; allows many open files; enlarges the pipe for slow readers."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    with contextlib.suppress(OSError):  # an unprivileged user may be over its quota of pipe memory
+    with contextlib.suppress(OSError):  # an unprivileged user may exceed its quota of pipe memory
         fcntl.fcntl(sys.stdout.fileno(), _F_SETPIPE_SZ, _PIPE_BYTES)
 
 
 def main() -> int:
-    """The exit code: 0, or 1 when the loads ended by themselves."""
+    """Runs the generator. Returns the exit code: 0, or 1 if the loads ended by themselves."""
     _settle_in()
     ahead()
     return uvloop.run(serve())

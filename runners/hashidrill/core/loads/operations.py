@@ -1,4 +1,4 @@
-"""Operations as JSON holds them between the load generator and the engine, and their details as objects."""
+"""Operations in the JSON form that the load generator sends to the engine, and their details as objects."""
 
 from __future__ import annotations
 

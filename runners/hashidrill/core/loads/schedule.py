@@ -1,10 +1,10 @@
 """The open-loop schedule: operation n is due at `start + n / rate`, whatever happened to the earlier ones.
 
-Under a load profile the rate changes: then operation n is due when n operations should have been offered (course.Pace).
+Under a load profile the rate changes: operation n is then due when n operations should have been offered (course.Pace).
 
-A closed loop (send, wait, send) stops asking while the server stalls, and so measures one slow operation where users
-would have had hundreds: coordinated omission. Here nothing is skipped and nothing waits for an earlier operation. When
-the generator itself wakes late, all overdue operations start at once, each with the moment at which it was due.
+A closed loop (send, wait, send) sends nothing while the server stalls, and so measures one slow operation where users
+would have had hundreds: coordinated omission. Here no operation is skipped or waits for an earlier one. If the
+generator itself wakes late, all overdue operations start at once, and each keeps the time at which it was due.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ REPORT_AFTER_S = 0.25
 class Waiting:
     """The operations of one load that were started and have not ended, on the generator's side.
 
-    What `take` returns first mentions an operation when it has waited for `report_after_s`: those that end sooner, as
-    most do, cost no message.
+    `take` only reports operations that have waited for `report_after_s`: most operations end sooner and cost no
+    message.
     """
 
     def __init__(self, report_after_s: float = REPORT_AFTER_S) -> None:
@@ -44,13 +44,13 @@ class Waiting:
         self._next = 0
 
     def begin(self, due_ns: int) -> int:
-        """An operation that was due then starts. Returns what `end` takes."""
+        """Starts an operation that was due at `due_ns`. Returns its token for `end`."""
         self._next += 1
         self._quiet[self._next] = due_ns
         return self._next
 
     def end(self, token: int) -> None:
-        """Notes its end, however it ended; idempotent."""
+        """Notes that the operation ended, well or not; idempotent."""
         if self._quiet.pop(token, None) is None and (due_ns := self._reported.pop(token, None)) is not None:
             self._ended.append(due_ns)
 
@@ -64,7 +64,7 @@ class Waiting:
             self.end(token)
 
     def take(self, now_ns: int) -> tuple[list[int], list[int]]:
-        """The due times of the operations that have newly waited for long since the last call, and of those among them
+        """The due times of the operations that have come to wait for long since the last call, and of reported ones
         that have ended.
         """
         before_ns = now_ns - self._report_after_ns
@@ -79,7 +79,7 @@ class Waiting:
 K = TypeVar("K")
 MAX_IN_FLIGHT = 10_000
 OVERLOADED = "generator overloaded"
-"""In words, what Reason.OVERLOADED means: the generator itself could not send it. Such a run is INVALID."""
+"""Reason.OVERLOADED in words: the generator itself could not send the operation. Such a run is INVALID."""
 CANCELLED = "still in flight when the load was stopped"
 
 CPU_EVERY_S = 0.25
@@ -89,14 +89,14 @@ _LOOK_EVERY_S = 0.05
 
 
 class Now(Protocol):
-    """What the schedule needs of `hashidrill.core.recording.journal.Clock`; a virtual one in tests."""
+    """The part of `hashidrill.core.recording.journal.Clock` that the schedule needs; tests use a virtual clock."""
 
     def now_ns(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """How one operation ended. `value` replaces the planned one: a read learns its value from the reply."""
+    """How one operation ended. `value` replaces the planned value: a read learns its value from the reply."""
 
     outcome: str
     status: int = 0
@@ -104,7 +104,7 @@ class Reply:
     value: str | None = None
     reason: str = ""
     detail: Detail | None = None
-    """Replaces the planned one, as `value` does."""
+    """Replaces the planned detail."""
 
     def operation(
         self, load: str, times_ns: tuple[int, int, int], key: str, value: str, planned: Detail | None = None
@@ -131,7 +131,7 @@ def overloaded(max_in_flight: int) -> Reply:
 
 
 class Spells(Generic[K]):
-    """Operations that last from when something was seen to be wrong until it was seen to be right."""
+    """Operations that last from the moment something was seen to be wrong until it was seen to be right."""
 
     def __init__(self, load: str, waiting: Waiting, emit: EmitOperation) -> None:
         self._load, self._waiting, self._emit = load, waiting, emit
@@ -141,7 +141,7 @@ class Spells(Generic[K]):
         return what in self._open
 
     def __iter__(self) -> Iterator[K]:
-        """The operations that have not ended now; others may end while the caller uses the list."""
+        """The operations that have not ended now; they may end while the caller uses the list."""
         return iter(list(self._open))
 
     def begin(self, what: K, since_ns: int) -> None:
@@ -155,7 +155,7 @@ class Spells(Generic[K]):
 
 @dataclass(slots=True)
 class _Pending:
-    """An operation that was started and is not settled."""
+    """An operation that was started and is not yet settled."""
 
     intended_ns: int
     start_ns: int
@@ -165,7 +165,7 @@ class _Pending:
 
 
 class CpuMeter:
-    """The cores that this process has used of late."""
+    """The number of cores that this process has used recently."""
 
     def __init__(
         self, clock_s: Callable[[], float] = time.monotonic, cpu_s: Callable[[], float] = time.process_time
@@ -175,7 +175,7 @@ class CpuMeter:
         self._cores = 0.0
 
     def cores(self) -> float:
-        """Over the last `CPU_EVERY_S` or more."""
+        """The cores used over the last `CPU_EVERY_S` seconds or more."""
         passed_s = self._clock_s() - self._looked_s
         if passed_s >= CPU_EVERY_S:
             used_s = self._cpu_s()
@@ -185,7 +185,7 @@ class CpuMeter:
 
 
 class LagMeter:
-    """The worst schedule lag (intended to real start) since it was last taken."""
+    """The worst schedule lag (intended to real start) since the last `take_s`."""
 
     def __init__(self) -> None:
         self._worst_ns = 0
@@ -194,7 +194,7 @@ class LagMeter:
         self._worst_ns = max(self._worst_ns, lag_ns)
 
     def take_s(self) -> float:
-        """Seconds; starts afresh."""
+        """The worst lag in seconds; measures anew from now on."""
         worst_ns, self._worst_ns = self._worst_ns, 0
         return worst_ns / _NS
 
@@ -202,16 +202,16 @@ class LagMeter:
 class OpenLoop:
     """Runs one load's operations on schedule and settles each of them exactly once.
 
-    `plan(n)` names the key and value of operation n; `perform(n, key, value)` sends it. `perform` raises nothing: what
-    goes wrong with the datacenter is a Reply, so an exception is a bug in the load and ends the run. `course` is the
-    level of the load over time (`LoadContext.course`): a load that does not hand it on has no profile. It also holds
-    the share of operations that this generator offers; `n` counts the operations of all generators. `detail(n)` is
-    asked once for each operation, when it has ended: that is recorded of it, unless its reply has a detail.
+    `plan(n)` names the key and value of operation n; `perform(n, key, value)` sends it. A failure of the
+    datacenter is a Reply; if `perform` raises, that is a bug in the load and ends the run. `course` is the level of the
+    load over time (`LoadContext.course`): a load that does not pass it on has no profile. It also holds the share of
+    operations that this generator offers; `n` counts the operations of all generators. `detail(n)` is called once for
+    each operation, after its end, and the result is recorded unless the reply has a detail.
 
-    `at_once` makes it a closed loop where the datacenter is slower than the rate: that many are under way, and one
-    starts when another ends, due at that moment. `n` counts those that are started. The judge measures how many were
-    under way (hashidrill.core.judging.doubts). Otherwise, operations due beyond MAX_IN_FLIGHT are refused and recorded
-    as refused.
+    `at_once` makes the loop a closed one if the datacenter is slower than the rate: at most `at_once` operations are in
+    flight; the next one starts when another ends, and is due at that moment. `n` then counts the started operations.
+    The judge measures how many were in flight (hashidrill.core.judging.doubts). Without `at_once`, operations due
+    beyond MAX_IN_FLIGHT are refused and recorded as refused.
     """
 
     def __init__(
@@ -265,8 +265,8 @@ class OpenLoop:
                 self._settle(n, UNDER_WAY)
 
     def _start_due(self) -> None:
-        """Starts all operations that are due, and comes back when the next one is: a callback, because a task that
-        wakes takes a turn of the event loop more.
+        """Starts all operations that are due, and is called again when the next one is due. It is a callback, because
+        to wake a task takes one more turn of the event loop.
         """
         try:
             now_ns = self._clock.now_ns()
@@ -296,7 +296,7 @@ class OpenLoop:
         self._begin(n, key, value)
 
     def _begin(self, n: int, key: str, value: str) -> None:
-        """Performs operation n, which then has `_ended`."""
+        """Performs operation n, and calls `_ended` after it."""
         self._tasks.create_task(self._perform_one(n, key, value))
 
     async def _perform_one(self, n: int, key: str, value: str) -> None:
@@ -309,7 +309,7 @@ class OpenLoop:
         self._settle(n, reply)
         while self._owed:
             now_ns = self._clock.now_ns()
-            if self._owed.popleft() > now_ns - _OWED_FOR_NS:  # an older one: the level may ask for none by now
+            if self._owed.popleft() > now_ns - _OWED_FOR_NS:  # not an older one: the level may be lower by now
                 self._start_one(now_ns)
                 return
 
@@ -326,11 +326,11 @@ class OpenLoop:
 
 
 class RequestLoop(OpenLoop):
-    """An open loop whose operations are one request each. They need no task: that costs CPU, and a turn of the event
-    loop between the moment at which one is due and its request, and between its answer and its record.
+    """An open loop whose operations are one request each, without a task. A task would cost CPU, and a turn of the
+    event loop between the due time and the request, and between the answer and its record.
 
-    `request(n, key, value)` names method, URL and body of operation n; `reply` is what its answer means. Both raise
-    nothing, like `perform` (OpenLoop). `ask` sends a request and calls back once (HttpClient.ask).
+    `request(n, key, value)` returns method, URL and body of operation n; `reply` converts its answer. Neither may
+    raise, like `perform` (OpenLoop). `ask` sends a request and calls back once (HttpClient.ask).
     """
 
     def __init__(
@@ -381,18 +381,18 @@ class Agenda:
         self._in_flight = 0
 
     async def until(self, due_ns: int) -> None:
-        """Returns at that moment of the run's clock, or at once when it is over."""
-        while (left_ns := due_ns - self.clock.now_ns()) > 0:  # noqa: ASYNC110 - for a time, not for an event
+        """Returns at that time of the run's clock, or at once if that time has passed."""
+        while (left_ns := due_ns - self.clock.now_ns()) > 0:  # noqa: ASYNC110 - waits for a time, not for an event
             # Event loops keep time in milliseconds and round: a shorter sleep would be a busy loop.
             await asyncio.sleep(math.ceil(left_ns / 1e6) / 1e3)
 
     async def operation(
         self, due_ns: int, key: str, value: str, perform: Callable[[], Awaitable[Reply]], detail: Detail | None = None
     ) -> Operation:
-        """Waits until the operation is due, performs it, emits it, and returns what was emitted. Cancelled under way,
-        it is emitted as `unknown`.
+        """Waits until the operation is due, performs it, emits it, and returns what was emitted. An operation that is
+        cancelled in flight is emitted as `unknown`.
 
-        `perform` raises nothing but cancellation: what goes wrong with the datacenter is a Reply.
+        `perform` raises only cancellation: a failure of the datacenter is a Reply.
         """
         await self.until(due_ns)
         start_ns = self.clock.now_ns()
@@ -430,10 +430,10 @@ def stamp(run_id: str, n: int) -> str:
 class Turns:
     """The key of each write: either a key that is written once, or one of the keys that are written in turn.
 
-    A write that a later one overwrote cannot be looked for at the end, so its loss cannot be detected. A share of
-    `once` (0 to 1), evenly spread, goes to keys of its own. Once there are `most` such keys, the share shrinks to
-    `most` / n at write n: a load of 1,000 times as many writes leaves 8 times as many keys (1 + ln 1,000), and has some
-    to look for in each second to the end.
+    A write that a later one overwrote cannot be looked up at the end, so its loss cannot be detected. So a share `once`
+    (0 to 1) of the writes, evenly spread, goes to keys that are written only once. When there are `most` such keys, the
+    share shrinks to `most` / n at write n: 1,000 times as many writes leave 8 times as many keys (1 + ln 1,000), and
+    every second up to the end has some writes to look up.
     """
 
     def __init__(self, once: float, keys: int, most: int) -> None:
@@ -450,9 +450,9 @@ class Turns:
             self.next()
 
     def next(self) -> tuple[bool, int]:
-        """Whether the next write has a key of its own, and the number of its key among those of its sort."""
+        """Whether the next write has a key that is written once, and the key's number among the keys of its sort."""
         self._owed += min(self._once, self._most / (self.once + self.in_turn + 1))
-        # a sum of shares falls a hair short of the whole: 0.1 ten times is under 1
+        # a sum of shares may fall just short of the whole: ten times 0.1 is under 1
         if self._owed >= 1 - 1e-9:
             self._owed -= 1
             self.once += 1

@@ -4,8 +4,8 @@ A report is one line on standard output, a JSON object; other lines are the serv
 
     {"intended_ns": 100, "start_ns": 120, "end_ns": 950, "ok": true, "key": "orders/7"}
 
-Times are nanoseconds of CLOCK_MONOTONIC (Python: time.monotonic_ns()); `ok` is true, false, or null for an outcome that
-is not known; `intended_ns` (when it was due) and `key` may be left out.
+Times are nanoseconds of CLOCK_MONOTONIC (Python: time.monotonic_ns()); `ok` is true, false, or null for an unknown
+outcome; `intended_ns` (when the operation was due) and `key` may be left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 ENDED = "the service ended by itself"
-"""The start of the error of an operation that stands for the service's end."""
+"""How the error of the operation begins that records the end of the service."""
 STOP_WITHIN_S = 1.0
 _LONGEST_LINE_BYTES = 65536
 _READ_BYTES = 65536
@@ -35,9 +35,9 @@ _OUTCOMES = {True: "ok", False: "fail", None: "unknown"}
 
 
 async def serve(command: Sequence[str], environment: Mapping[str, str], on_line: Callable[[bytes], None]) -> Ended:
-    """Run it until it ends. Cancelled, it is asked to end (SIGTERM), and has a second to report what was going on.
+    """Runs the command until it ends. If cancelled, sends SIGTERM and waits 1 s for reports of unfinished operations.
 
-    No process of its process group is left afterwards. Raises UsageError for a command that cannot be started, and what
+    Leaves no process of the command's process group. Raises UsageError if the command cannot be started, and what
     `on_line` raises.
     """
     start_ns = time.monotonic_ns()
@@ -81,11 +81,11 @@ async def _start(command: Sequence[str], environment: Mapping[str, str]) -> asyn
         )
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"{command[0]}: it cannot be run: {reason}") from None
+        raise UsageError(f"{command[0]} cannot be run: {reason}") from None
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kills the rest of its process group, which was made with the process."""
+    """Kills the rest of the process group that was created with the process."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(TimeoutError):
@@ -108,12 +108,12 @@ async def _lines(stream: asyncio.StreamReader, on_line: Callable[[bytes], None])
         *lines, rest = (rest + data).split(b"\n")
         for line in lines:
             on_line(line)
-        if len(rest) > _LONGEST_LINE_BYTES:  # no report; without a bound it would fill the memory
+        if len(rest) > _LONGEST_LINE_BYTES:  # not a report; without a bound it would fill the memory
             rest = b""
 
 
 def reported(client: str, line: bytes, *, origin_ns: int, now_ns: int) -> Operation | None:
-    """The operation that a line reports; None for a line that is no report.
+    """The operation that a line reports; None if the line is not a report.
 
     `origin_ns` and `now_ns`: the zero of the run's clock, and now, on CLOCK_MONOTONIC. Raises UsageError for an invalid
     report, because its operation would be missing from the recording.
@@ -130,7 +130,7 @@ def reported(client: str, line: bytes, *, origin_ns: int, now_ns: int) -> Operat
     if not all(isinstance(text, (str, int, float)) for text in texts):
         raise _wrong(client, line, "key and error are text")
     if not 0 <= intended_ns <= start_ns <= end_ns:
-        raise _wrong(client, line, "it is due (intended_ns), starts, and ends, in this order")
+        raise _wrong(client, line, "intended_ns, start_ns and end_ns must be in this order")
     if end_ns > now_ns + _CLOCKS_APART_NS or intended_ns < origin_ns:
         raise _wrong(client, line, f"times are nanoseconds of CLOCK_MONOTONIC, which shows {now_ns} now")
     return Operation(
@@ -155,4 +155,4 @@ def _object(line: bytes) -> dict[str, Any] | None:
 
 def _wrong(client: str, line: bytes, right: str) -> UsageError:
     shown = line.decode(errors="replace")[:200]
-    return UsageError(f"client {client}: its report of an operation is wrong: {right}; it said {shown}")
+    return UsageError(f"client {client}: its report of an operation is wrong: {right}; the report was {shown}")

@@ -1,1 +1,1 @@
-"""Samples every host periodically: processes, disk. Probes of a product are in `products/PRODUCT/`."""
+"""Probes that sample each host's processes and disk, and declared probes. A product's are in `products/PRODUCT/`."""

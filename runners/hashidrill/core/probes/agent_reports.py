@@ -1,4 +1,4 @@
-"""The settings that running agents report, which may differ from their files: a default, or an ignored key."""
+"""The settings that running agents report. They may differ from the files: by a default, or by an ignored key."""
 
 import contextlib
 from collections.abc import Mapping
@@ -17,16 +17,16 @@ _HIDDEN = ("hidden", "<redacted>", MARK)
 
 
 class Settings(Protocol):
-    """The protocol of the entry points of SETTINGS, by product."""
+    """The protocol of the entry points in the group SETTINGS, one for each product."""
 
     async def reported(self, host: Host) -> Mapping[str, Any]:
         """The settings that the host's agent reports. Raises FaultError."""
 
     def reported_as(self, report: Mapping[str, Any], key: str) -> Any:
-        """The reported value of a configuration key; None if the report does not clearly have it."""
+        """The reported value of a configuration key; None if the report does not clearly contain the key."""
 
     def agrees_with(self, key: str, asked: Any, seen: Any) -> bool | None:
-        """Whether the reported value is the configured one; None if the two cannot be compared."""
+        """Whether the reported value equals the configured value; None if the two cannot be compared."""
 
 
 def settings_of(product: str) -> Settings:
@@ -55,10 +55,10 @@ async def reports(hosts: Hosts) -> dict[str, dict[str, Mapping[str, Any]]]:
 def alike(
     product: str, key: str, said: tuple[Any, Any], one: Mapping[str, Any], other: Mapping[str, Any]
 ) -> str | None:
-    """The value that two agents both report for a key, for a person; None unless both surely report the same.
+    """The value that two agents both report for a key, for people; None unless both surely report the same value.
 
-    `said` has the values of their configurations, None for a missing key. "" means that both report the same value,
-    but not the configured one: the agent may ignore the key, so it proves nothing alone.
+    `said` has the configured values, None for a missing key. "" means that both report the same value, but not the
+    configured one: the agent may ignore the key, so this alone proves nothing.
     """
     settings = settings_of(product)
     seen = [settings.reported_as(report, key) for report in (one, other)]

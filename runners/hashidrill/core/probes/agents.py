@@ -1,6 +1,6 @@
-"""Asks the HTTP APIs of agents on behalf of probes: Go metrics, and who leads by the majority.
+"""Probes of agents' HTTP APIs: Go metrics, Raft, and the leader that a majority sees.
 
-It shares no code and no connection with loads.
+They share neither code nor connections with loads.
 """
 
 from collections import Counter, defaultdict
@@ -23,13 +23,13 @@ class AgentsApi:
 
     def __init__(self, *, port: int, transport: httpx2.AsyncBaseTransport | None = None) -> None:
         self._port = port
-        # no proxy of the environment between a probe and its agent; the probes' own deadlines are shorter
+        # no proxy from the environment between a probe and its agent; the probes' own deadlines are shorter
         self._client = httpx2.AsyncClient(trust_env=False, timeout=30.0, transport=transport)
 
     async def get(
         self, address: str, path: str, shape: TypeAdapter[T], *, accept: Container[int] = frozenset({200})
     ) -> T:
-        """The reply in its shape. Raises SickError for any other reply."""
+        """The reply, parsed as `shape`. Raises SickError for any other reply."""
         try:
             reply = await self._client.get(f"http://{address}:{self._port}{path}")
         except (httpx2.HTTPError, OSError) as error:
@@ -51,7 +51,7 @@ class AgentsApi:
         *,
         accept: Container[int] = frozenset({200}),
     ) -> T:
-        """The first good reply of all hosts, asked at the same time. Raises SickError with each host's reason."""
+        """The first good reply of all hosts, queried at the same time. Raises SickError with each host's reason."""
         found: list[T] = []
         reasons: dict[str, str] = {}
 
@@ -70,8 +70,8 @@ class AgentsApi:
         return found[0]
 
     async def lines(self, address: str, path: str) -> AsyncGenerator[str]:
-        """The lines of an endless reply: "" first, once it begins. Raises SickError for no reply, and for one with
-        another status than 200.
+        """The lines of an endless reply: first "", when the reply begins. Raises SickError if there is no reply or its
+        status is not 200.
         """
         try:
             async with self._client.stream("GET", f"http://{address}:{self._port}{path}", timeout=_ENDLESS) as reply:
@@ -89,11 +89,11 @@ class AgentsApi:
 
 _ENDLESS = httpx2.Timeout(2.0, read=None)
 _STANDS_S = 25.0
-"""An interval lasts 10 s, and is reported for the next 10 s."""
+"""A longer unchanged report has stopped: an interval lasts 10 s, and is reported for the next 10 s."""
 
 
 class Timer(BaseModel):
-    """One timer over one interval; milliseconds."""
+    """One timer over one interval, in milliseconds."""
 
     name: str = Field(alias="Name")
     count: int = Field(alias="Count")
@@ -116,7 +116,7 @@ class Gauge(BaseModel):
 
 
 class Metrics(BaseModel):
-    """The last whole interval of 10 s, which began at `timestamp`."""
+    """The metrics of the last complete interval of 10 s, which began at `timestamp`."""
 
     timestamp: str = Field(alias="Timestamp")
     samples: list[Timer] = Field(alias="Samples")
@@ -125,7 +125,7 @@ class Metrics(BaseModel):
 
 
 class Interval:
-    """The interval that an agent last reported. An agent that reports the same one for long has stopped counting."""
+    """The interval that an agent last reported. An agent that keeps reporting the same one has stopped counting."""
 
     def __init__(self) -> None:
         self._last = ("", 0.0)
@@ -136,11 +136,11 @@ class Interval:
         if metrics.timestamp != timestamp:
             self._last = (metrics.timestamp, now_s)
         elif now_s - since_s > _STANDS_S:
-            raise SickError(f"its telemetry has stood still for {now_s - since_s:.0f}s, since {timestamp}")
+            raise SickError(f"its telemetry has not changed for {now_s - since_s:.0f}s, since {timestamp}")
 
 
 def merged(signal: str, timers: Sequence[Timer], since: str, host: str) -> Sample:
-    """One sample, in seconds, of timers that belong together (one for each peer): the mean; its text has maximum and
+    """One sample for timers that belong together (one for each peer): their mean in seconds; its text has maximum and
     count.
     """
     count = sum(timer.count for timer in timers)
@@ -150,7 +150,7 @@ def merged(signal: str, timers: Sequence[Timer], since: str, host: str) -> Sampl
 
 
 class RaftStats(BaseModel):
-    """What a server reports about its own Raft."""
+    """What a server reports about its Raft."""
 
     state: str
     term: int
@@ -174,7 +174,7 @@ class AgentsProbe(BaseProbe):
         await self._api.aclose()
 
     async def _leader_of(self, address: str, names: Mapping[str, str]) -> str:
-        """The host name of the leader as the agent at `address` knows it. Raises SickError when it knows none."""
+        """The host name of the leader that the agent at `address` reports. Raises SickError if it knows no leader."""
         leader = await self._api.get(address, self.leader_path, _LEADER)
         if not leader:
             raise SickError("knows no leader")
@@ -242,11 +242,11 @@ class TimesProbe(HostProbe):
 
 
 class SnapshotLogProbe(HostProbe):
-    """How often the server's Raft began a snapshot of its own, and installed one of the leader's, since this probe
-    began to read the agent's log over its API (text: the line). `signals` are these two.
+    """How often the server's Raft began a snapshot of its own, and installed a snapshot of the leader's, since this
+    probe began to read the agent's log over its API (text: the line). `signals` are these two counts.
 
-    The agents' own counters show it only after an interval of 10 s. A sample waits for the log's next line about
-    either, however long that takes.
+    The agents' own counters show snapshots only after an interval of 10 s. A sample waits for the log's next line
+    about a snapshot, however long that takes.
     """
 
     log_path: ClassVar[str]
@@ -287,10 +287,11 @@ class SnapshotLogProbe(HostProbe):
 
 
 class LeaderProbe(AgentsProbe):
-    """The leader as a majority of all servers sees it: value 1 and its host name, otherwise failed with value 0.
+    """The leader that a majority of all servers reports: value 1 and the leader's host name, otherwise a failed sample
+    with value 0. Its one signal has an empty host.
 
-    Its one signal has an empty host. A single server's word is not enough: a frozen or cut-off leader still believes
-    that it leads. The sample is ready as soon as a majority agrees, so that a hung server does not delay it.
+    One server's answer is not enough: a frozen or isolated leader still believes that it leads. The sample is ready
+    when a majority agrees, so that a hung server does not delay it.
     """
 
     interval_s = 0.5
@@ -310,7 +311,7 @@ class LeaderProbe(AgentsProbe):
             if self._majority(votes):
                 tasks.cancel_scope.cancel()
 
-        # just under the probe's own deadline, after which no answer would be reported
+        # just under the probe's own deadline, after which the answers would be lost
         with anyio.move_on_after(self.timeout_s * 0.9):
             async with anyio.create_task_group() as tasks:
                 for name, address in self.hosts.items():

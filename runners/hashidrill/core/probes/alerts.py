@@ -1,7 +1,7 @@
-"""Asks Prometheus' rules, or Alertmanager, which of the named alerts fire.
+"""Queries Prometheus' rules, or Alertmanager: which of the named alerts fire?
 
 An alert whose rule is lost is as quiet as a healthy datacenter. So a look is unknown unless each named alert has a
-rule that was evaluated just now (Prometheus), or an alert that always fires did arrive (Alertmanager).
+recently evaluated rule (Prometheus), or an alert that always fires has arrived (Alertmanager).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hashidrill.core.units import Duration, shown
 
 FIRING = "firing"
 _SAME_DATE_S = 2.5
-"""A server's `Date` has whole seconds: a later one that is the same comes from a cache."""
+"""A server's `Date` has whole seconds: if it stays the same for longer, the answer comes from a cache."""
 _MOST_SHOWN = 200
 T = TypeVar("T")
 AlertName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_ .:/-]{0,99}$")]
@@ -35,13 +35,13 @@ class AlertsParams(PrometheusAccess):
     """The parameters of an alerts probe."""
 
     alerts: list[AlertName] = Field(min_length=1, max_length=20, description="The names of the alerts to watch")
-    via: Literal["prometheus", "alertmanager"] = Field(default="prometheus", description="Whose API `url` leads to")
+    via: Literal["prometheus", "alertmanager"] = Field(default="prometheus", description="Which API is at `url`")
     labels: dict[str, str] = Field(default={}, max_length=20, description="Labels that an alert must have to count")
     watchdog: AlertName | None = Field(
-        default=None, description="An alert that always fires; Alertmanager needs one, to tell quiet from cut off"
+        default=None, description="An alert that always fires; Alertmanager needs one, to tell quiet from isolated"
     )
     stale_after: StaleAfter = Field(
-        default=Duration("60s"), description="A rule that was last evaluated longer ago is unknown"
+        default=Duration("60s"), description="After this time without an evaluation, a rule is unknown"
     )
 
     @model_validator(mode="after")
@@ -50,8 +50,8 @@ class AlertsParams(PrometheusAccess):
             raise ValueError("an alert is named twice")
         if self.via == "alertmanager" and self.watchdog is None:
             raise ValueError(
-                "Alertmanager knows only what fires: name an alert that always fires (`watchdog`), as of a rule with"
-                " `expr: vector(1)`"
+                "Alertmanager knows only what fires: name an alert that always fires (`watchdog`), like that of a rule"
+                " with `expr: vector(1)`"
             )
         return self
 
@@ -100,10 +100,10 @@ _RULES, _ARRIVED = TypeAdapter(_Rules), TypeAdapter(list[_Received])
 class AlertsProbe(ServerProbe):
     """Asks Prometheus, or Alertmanager (`via`), which of the named alerts fire.
 
-    Signal: `firing`, how many of them do; only alerts with these `labels` count. It is unknown if an alert has no rule,
-    if its rule failed or was last evaluated longer than `stale_after` ago, if an alert lacks one of `labels`, fires
-    twice with the same labels, has no finite value, or is silenced or inhibited, if the `watchdog` does not fire, for
-    an answer out of a cache or with warnings, and without one. `url` is the address without `/api`.
+    Signal: `firing`, the number of named alerts that fire; only alerts with these `labels` count. It is unknown if an
+    alert has no rule, lacks one of `labels`, fires twice with the same labels, has no finite value, or is silenced or
+    inhibited; if a rule failed or was last evaluated longer than `stale_after` ago; if the `watchdog` does not fire; if
+    there is no answer, or it has warnings or comes from a cache. `url` is the address without `/api`.
     """
 
     kind = "alerts"
@@ -113,7 +113,7 @@ class AlertsProbe(ServerProbe):
     params: AlertsParams
     _asker: HttpAsker
     _last: tuple[datetime | None, float] = None, 0.0
-    """The `Date` of the last answer, and when it came."""
+    """The `Date` of the last answer, and when that answer came."""
 
     def _opened(self, transport: httpx2.AsyncBaseTransport | None) -> HttpAsker:
         return HttpAsker(self.params, self.context, transport=transport, keeps=True)
@@ -125,11 +125,11 @@ class AlertsProbe(ServerProbe):
         found = await ask(names)
         firing, pending = (self._counted(found[state]) for state in ("firing", "pending"))
         if params.watchdog and not any(each["alertname"] == params.watchdog for each in found["firing"]):
-            raise SickError(f"{params.watchdog}, which always fires, does not: what else fires is unknown")
+            raise SickError(f"{params.watchdog} should always fire but does not: which other alerts fire is unknown")
         return Look({FIRING: float(len(firing))}, told(firing, pending))
 
     def _counted(self, alerts: Sequence[Mapping[str, str]]) -> list[str]:
-        """The names of those that count. Raises SickError."""
+        """The names of the alerts that count. Raises SickError."""
         wanted, seen, counted = self.params.labels, list[Mapping[str, str]](), set[str]()
         for labels in alerts:
             if (name := labels.get("alertname", "")) not in self.params.alerts:
@@ -198,7 +198,7 @@ class AlertsProbe(ServerProbe):
             self._last = date, now_s
         elif date < before or now_s - at_s > _SAME_DATE_S:
             raise SickError(
-                f"the answer is not newer than that of {now_s - at_s:.0f}s ago: is there a cache in between?"
+                f"the answer is not newer than the one {now_s - at_s:.0f}s ago: is there a cache in between?"
             )
         return reply, date
 

@@ -1,4 +1,4 @@
-"""What all probes share: a deadline for each sample, and failed samples where the target is sick."""
+"""What all probes share: a deadline for each sample, and failed samples if the target is sick."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -10,7 +10,7 @@ from hashidrill.core.protocols.abc import Probe, Sample
 
 
 class SickError(Exception):
-    """The target did not answer, or not sensibly. BaseProbe turns it into failed samples."""
+    """The target gave no usable answer. BaseProbe turns this error into failed samples."""
 
 
 class BaseProbe:
@@ -45,10 +45,10 @@ class BaseProbe:
 
 
 async def run_probes(probes: Iterable[Probe], emit: Callable[[Sample], None], every_s: float | None = None) -> None:
-    """Samples until cancelled, each probe at its own interval, or every `every_s` seconds. A slow probe delays no
-    other, and skips the samples that it missed.
+    """Samples until cancelled, each probe at its own interval, or every `every_s` seconds. A slow probe does not delay
+    others, and skips the samples that it missed.
 
-    Closes probes that have an `aclose` in the end. An exception out of a probe is a bug and propagates.
+    In the end, closes the probes that have an `aclose`. A probe that raises has a bug; its exception propagates.
     """
     probes = list(probes)
     try:

@@ -1,4 +1,4 @@
-"""Runs a command of yours, and takes its exit code, or the number that it prints."""
+"""Runs a user's command, and samples its exit code, or the number that it prints."""
 
 import os
 import re
@@ -24,11 +24,11 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 class CommandParams(ProbeParams):
     """The parameters of a command probe."""
 
-    command: list[str] = Field(min_length=1, max_length=100, description="Program and arguments, no shell")
+    command: list[str] = Field(min_length=1, max_length=100, description="Program and arguments; no shell")
     exit_code: int = Field(default=0, ge=0, le=255, description="The exit code of a good look")
-    number: bool = Field(default=False, description="Whether it prints one number, which becomes `value`")
+    number: bool = Field(default=False, description="Whether the command prints one number, which becomes `value`")
     environment: dict[str, str | Source] = Field(
-        default={}, max_length=50, description="Further variables; a secret is `{env: NAME}` or `{file: PATH}`"
+        default={}, max_length=50, description="Further variables; write a secret as `{env: NAME}` or `{file: PATH}`"
     )
 
     @field_validator("environment")
@@ -45,7 +45,7 @@ class CommandParams(ProbeParams):
     @classmethod
     def _no_nul(cls, value: list[str]) -> list[str]:
         if not value[0] or any("\0" in part for part in value):
-            raise ValueError("a command has a program, and no NUL characters")
+            raise ValueError("a command begins with a program, and has no NUL characters")
         return value
 
     def lacking(self) -> str:
@@ -55,9 +55,9 @@ class CommandParams(ProbeParams):
 class CommandProbe(DeclaredProbe):
     """Runs a command: `ok` is 1 if it ends with `exit_code`.
 
-    Signals: `ok`, `exit_code`, and with `number` the `value` that it prints: one number, and nothing else. Of a command
-    that does not start, is killed, or takes longer than `timeout` nothing is known; its whole process group is killed.
-    It gets the runner's environment without secrets, and runs where the runner does.
+    Signals: `ok`, `exit_code`, and with `number` the `value` that it prints: one number, and nothing else. All are
+    unknown for a command that does not start, is killed, or takes longer than `timeout`; its whole process group is
+    killed. The command gets the runner's environment without secrets, and runs on the runner's machine.
     """
 
     kind = "command"
@@ -89,7 +89,7 @@ class CommandProbe(DeclaredProbe):
                     raise SickError(f"it printed more than {MOST_BYTES} bytes")
             code = await process.wait()
         finally:
-            # a process that the kernel does not let die is left to it
+            # a process that the kernel keeps alive is left to the kernel
             with anyio.move_on_after(_ENDS_WITHIN_S, shield=True):
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
@@ -104,5 +104,5 @@ class CommandProbe(DeclaredProbe):
             try:
                 values["value"] = float(printed)
             except ValueError:
-                text += f"; it printed no number but {shown(printed)}"
+                text += f"; it printed {shown(printed)}, not a number"
         return Look(values, text)

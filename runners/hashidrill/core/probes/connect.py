@@ -1,4 +1,4 @@
-"""Connects to a port: over TCP, or with a TLS handshake that shows how long the certificate is still good."""
+"""Connects to a port: over TCP, or with a TLS handshake that shows how long the certificate remains valid."""
 
 import ssl
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ _DAY_S = 86400.0
 class TcpParams(ProbeParams):
     """The parameters of a tcp probe."""
 
-    address: Address = Field(description="HOST:PORT; a host of the datacenter is reached by its name")
+    address: Address = Field(description="HOST:PORT; HOST may be the name of a host of the datacenter")
 
     def hosts(self) -> Sequence[str]:
         return [self.address.rpartition(":")[0]]
@@ -44,8 +44,8 @@ class TlsParams(TcpParams):
 class TcpProbe(DeclaredProbe):
     """Opens a TCP connection and closes it: `ok` is 1 if it was accepted within `timeout`.
 
-    Signals: `ok`, `latency` (of the handshake, in seconds). The kernel accepts for a program that hangs: only a request
-    (an `http` probe) shows that it serves.
+    Signals: `ok`, `latency` (of the handshake, in seconds). The kernel accepts connections even if the program
+    hangs: only a request (an `http` probe) shows that it serves.
     """
 
     kind = "tcp"
@@ -67,10 +67,10 @@ class TcpProbe(DeclaredProbe):
 
 
 class TlsProbe(TcpProbe):
-    """Makes a TLS handshake: `ok` is 1 if the server's certificate is trusted, in time, and has the right name.
+    """Makes a TLS handshake: `ok` is 1 if the server's certificate is trusted, not expired, and has the right name.
 
-    Signals: `ok`, `latency` (of connection and handshake), `days_left` (until the server's certificate ends; negative
-    when it has, which only a probe with `verify: false` can see).
+    Signals: `ok`, `latency` (of connection and handshake), `days_left` (until the server's certificate expires; only a
+    probe with `verify: false` can see a negative value, of an expired one).
     """
 
     kind = "tls"
@@ -83,7 +83,7 @@ class TlsProbe(TcpProbe):
         self._tls = (params.tls or TlsFiles()).files().context()
 
     async def look(self) -> Look:
-        from anyio.streams.tls import TLSAttribute, TLSStream  # noqa: PLC0415 - the tcp probe needs none
+        from anyio.streams.tls import TLSAttribute, TLSStream  # noqa: PLC0415 - the tcp probe does not need it
 
         host = self.params.address.rpartition(":")[0].strip("[]")
         name = (self.params.tls and self.params.tls.server_name) or host

@@ -1,7 +1,7 @@
-"""What the probes of `probes:` share: parameters, addresses, secrets, and looks in which unknown is a value of its own.
+"""What the probes under `probes:` share: parameters, addresses, secrets, and looks at which a value may be unknown.
 
-A kind writes `look`. It returns what it measured; whatever it cannot measure is a failed sample, with the reason. So
-are NaN and infinity. A kind cannot write a value that compares well by accident.
+A kind implements `look`, which returns the measured values. Any other signal becomes a failed sample with the reason,
+and so do NaN and infinity: an unknown value can never satisfy a condition by accident.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 OK = "ok"
 """The signal that says whether the target served as expected: 1 or 0."""
 _LATE_S = 0.25
-"""A deadline that the event loop notices this late says nothing about the target."""
+"""If the event loop notices a deadline this late, the timeout says nothing about the target."""
 _MOST_SECRET = 65536
 
 
 class Source(Strict):
-    """Where a secret is: the experiment names the place, and no recording or report holds the value."""
+    """Where a secret is: the experiment names the place, and the value is in no recording or report."""
 
     env: str | None = Field(default=None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", description="An environment variable")
     file: str | None = Field(default=None, min_length=1, description="A file; its last line break is left out")
-    prefix: str = Field(default="", max_length=40, description="What to write before it, like `Bearer `")
+    prefix: str = Field(default="", max_length=40, description="Text before the secret, like `Bearer `")
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Source:
@@ -72,7 +72,7 @@ class Source(Strict):
 
 
 class TlsFiles(Strict):
-    """Which certificates a probe trusts and shows, as the command lines of HashiCorp's products take them."""
+    """Certificates that a probe trusts and presents, as in the options of HashiCorp's command lines."""
 
     ca_file: str = Field(default="", description="Trusted certificates (PEM); default: those of the system")
     cert_file: str = Field(default="", description="The client certificate (PEM)")
@@ -101,32 +101,32 @@ class ProbeParams(Strict):
     """Base of the parameters of each kind of probe."""
 
     def hosts(self) -> Sequence[str]:
-        """The hosts that it connects to, by name or address."""
+        """The hosts that the probe connects to, by name or address."""
         return ()
 
     def lacking(self) -> str:
-        """What this machine lacks for it; "" for nothing."""
+        """What this machine lacks for the probe; "" if nothing."""
         return ""
 
 
 @dataclass(frozen=True)
 class ProbeContext:
-    """What a probe gets from its run: the addresses of the datacenter's hosts, and the secrets by their places."""
+    """What a probe gets from its run: the addresses of the datacenter's hosts, and the secrets by place."""
 
     addresses: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     local_address: str | None = None
-    """Where connections come from: the loads' address, which faults on `clients` hit; None: the kernel chooses."""
+    """The source address of connections: the loads' own, which faults on `clients` affect; None: the kernel chooses."""
 
     def address(self, host: str) -> str:
-        """The address of a host of the datacenter; any other name or address as it is."""
+        """The address of a host of the datacenter; any other name or address unchanged."""
         return self.addresses.get(host, host.strip("[]"))
 
     def secret(self, source: Source) -> str:
         return source.prefix + self.secrets[source.place]
 
     def filled(self, values: Mapping[str, str | Source]) -> dict[str, str]:
-        """Headers or variables, with the secrets in the places of their sources."""
+        """Headers or variables, with each source replaced by its secret."""
         return {name: self.secret(one) if isinstance(one, Source) else one for name, one in values.items()}
 
 
@@ -136,19 +136,19 @@ class UnservedError(SickError):
 
 @dataclass(frozen=True)
 class Look:
-    """What one look measured. `values` by signal; what is missing in it is unknown, for the reason in `text`."""
+    """What one look measured. `values` are by signal; a missing signal is unknown, for the reason in `text`."""
 
     values: Mapping[str, float]
     text: str = ""
 
 
 class DeclaredProbe:
-    """A probe of `probes:`. It samples each of its signals, `NAME.SIGNAL`, at every look."""
+    """A probe that is declared under `probes:`. It samples each of its signals, `NAME.SIGNAL`, at every look."""
 
     kind: ClassVar[str]
     Params: ClassVar[type[ProbeParams]]
     signals: ClassVar[Mapping[str, type[Quantity] | None]]
-    """Its signals without the probe's name, with units; None: a plain number."""
+    """The unit of each signal, by its name without the probe's; None: a plain number."""
     silence_is_down: ClassVar[bool] = True
     """Whether a look that takes longer than its timeout shows that the target does not serve."""
     longest_text: ClassVar[int] = 200
@@ -164,7 +164,7 @@ class DeclaredProbe:
         raise NotImplementedError
 
     async def sample(self) -> Sequence[Sample]:
-        """A sample of each signal, failed where its value is unknown. Never raises for a sick target."""
+        """A sample of each signal, failed if its value is unknown. Never raises for a sick target."""
         began_s = anyio.current_time()
         try:
             with anyio.fail_after(self.timeout_s):
@@ -172,7 +172,7 @@ class DeclaredProbe:
         except TimeoutError:
             late_s = anyio.current_time() - began_s - self.timeout_s
             if late_s > _LATE_S:
-                look = Look({}, f"the runner itself was {late_s:.2f}s late: nothing is known of the target")
+                look = Look({}, f"the runner itself was {late_s:.2f}s late: nothing is known about the target")
             else:
                 look = Look(self._down if self.silence_is_down else {}, f"no answer within {self.timeout_s:g}s")
         except UnservedError as error:
@@ -210,9 +210,9 @@ def make_probes(experiment: Experiment, context: ProbeContext) -> list[DeclaredP
 
 
 def read_secrets(experiment: Experiment) -> dict[str, str]:
-    """The secrets of its probes, by their places.
+    """The secrets of the experiment's probes, by place.
 
-    Raises UsageError, which names the probe, also for a TLS file and for a program that this machine lacks.
+    Raises UsageError that names the probe, also for an unusable TLS file or a program that this machine lacks.
     """
     found: dict[str, str] = {}
     for name, spec in experiment.probes.items():
@@ -240,7 +240,7 @@ def _parts(value: Any) -> Iterator[BaseModel]:
 
 
 def outside(experiment: Experiment, hosts: Collection[str], network: str) -> Iterator[tuple[Loc, str]]:
-    """The probes of hosts that are not in a sandbox's network: their places in the document, and what is wrong."""
+    """The probes of hosts outside a sandbox's network: their places in the document, and what is wrong."""
     inside = ipaddress.ip_network(network)
     for name, spec in experiment.probes.items():
         for host in spec.parameters.hosts():
@@ -253,5 +253,5 @@ def outside(experiment: Experiment, hosts: Collection[str], network: str) -> Ite
                 near = registry.near(host, hosts)
                 yield (
                     ("probes", name, *keys[:1]),
-                    f"{host} cannot be reached from the local datacenter, which has no network but its own: {near}",
+                    f"{host} cannot be reached from the local datacenter, which has only its own network: {near}",
                 )

@@ -28,10 +28,10 @@ class DnsParams(ProbeParams):
     type: Literal["A", "AAAA", "SRV", "TXT", "CNAME", "NS", "PTR", "SOA", "MX"] = Field(
         default="A", description="The type of the records"
     )
-    server: Address = Field(description="HOST:PORT of the server, like client-1:8600; no other one is asked")
+    server: Address = Field(description="HOST:PORT of the only server that is asked, like client-1:8600")
     expect: Literal["answer", "nodata", "nxdomain"] = Field(default="answer", description="What a good answer is")
     answers: list[str] = Field(
-        default=[], max_length=50, description="Records that a good answer holds, among others, as text: 10.73.0.11"
+        default=[], max_length=50, description="Records that a good answer must contain, as text: 10.73.0.11"
     )
 
     @field_validator("name")
@@ -48,12 +48,12 @@ class DnsParams(ProbeParams):
 
 
 class DnsProbe(DeclaredProbe):
-    """Asks a DNS server for a name: `ok` is 1 if the answer is what `expect` and `answers` say.
+    """Asks a DNS server for a name: `ok` is 1 if the answer matches `expect` and `answers`.
 
-    Signals: `ok`, `latency`, `rcode` (0 NOERROR, 2 SERVFAIL, 3 NXDOMAIN, 5 REFUSED), `answers` (records of that name
-    and type, behind CNAMEs too; unknown unless the server answered NOERROR or NXDOMAIN). Asks over UDP, and over TCP
-    where the answer is truncated. Without an answer `ok` is 0 and the others are unknown. Nothing is known of a reply
-    to another question.
+    Signals: `ok`, `latency`, `rcode` (0 NOERROR, 2 SERVFAIL, 3 NXDOMAIN, 5 REFUSED), `answers` (the number of records
+    of that name and type, also behind CNAMEs; unknown unless the server answered NOERROR or NXDOMAIN). Asks over UDP,
+    and again over TCP if the answer is truncated. Without an answer, `ok` is 0 and the others are unknown. If the reply
+    is to another question, all are unknown.
     """
 
     kind = "dns"
@@ -99,7 +99,7 @@ class DnsProbe(DeclaredProbe):
 
 
 async def _numeric(host: str) -> str:
-    """The address of a name that is not a host of the datacenter, by the system's resolver. Raises SickError."""
+    """The address of a name outside the datacenter, by the system's resolver. Raises SickError."""
     if dns.inet.is_address(host):
         return host
     try:

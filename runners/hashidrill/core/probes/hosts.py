@@ -18,9 +18,9 @@ from hashidrill.core.util.cores import Quota
 _PROC = Path("/proc")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _IDLE, _IOWAIT, _STEAL = 3, 4, 7
-"""Positions of these times in a line `cpu0` of /proc/stat (proc_stat(5)); user time includes guest time."""
+"""Positions of these times in the line `cpu0` of /proc/stat (proc_stat(5)); user time includes guest time."""
 _OWN_FIRST, _OWN_AFTER = 11, 15
-"""utime, stime, cutime, cstime: positions after the command in /proc/PID/stat (proc_pid_stat(5))."""
+"""Positions of utime, stime, cutime and cstime after the command in /proc/PID/stat (proc_pid_stat(5))."""
 
 
 class CpuTimes(NamedTuple):
@@ -34,7 +34,7 @@ class CpuTimes(NamedTuple):
 
 
 def cpu_times() -> CpuTimes:
-    """Reads /proc. Raises SickError if it does not look like Linux's."""
+    """Reads /proc. Raises SickError if its form is not that of Linux."""
     try:
         named = dict(line.split(maxsplit=1) for line in (_PROC / "stat").read_text().splitlines() if " " in line)
         each = [[int(number) for number in named[f"cpu{one}"].split()] for one in os.sched_getaffinity(0)]
@@ -51,15 +51,15 @@ def _own_ticks(process: Path) -> int:
         fields = (process / "stat").read_text().rpartition(")")[2].split()
         return sum(int(number) for number in fields[_OWN_FIRST:_OWN_AFTER])
     except (OSError, ValueError):
-        return 0  # it has just ended: its time is in its parent's, or comes with the next sample
+        return 0  # it has just ended: its time is in that of its parent, or will be at the next sample
 
 
 class MachineProbe(BaseProbe):
-    """`machine.others` and `machine.idle`, in CPUs: the use by processes outside of the run, and the unused CPUs.
+    """`machine.others` and `machine.idle`, in CPUs: those that processes outside of the run use, and unused ones.
 
-    Both count only CPUs that the run may use: idle CPUs beyond a control group's quota (`limits`) do not help the
-    run, and their users take nothing from it. The probe belongs inside the sandbox, where /proc shows only the
-    processes of the run. Needs two samples.
+    Both count only CPUs that the run may use: CPUs beyond a control group's quota (`limits`) do not help the run if
+    they are idle, and cost it nothing if they are busy. The probe belongs inside the sandbox, where /proc shows only
+    the processes of the run. Needs two samples.
     """
 
     signals: ClassVar = ("machine.others", "machine.idle")
@@ -93,7 +93,7 @@ class MachineProbe(BaseProbe):
 
 
 class Usage(NamedTuple):
-    """What a process has used since it started; `rss_bytes` is what it holds now."""
+    """What a process has used since it started; `rss_bytes` is the memory that it holds now."""
 
     cpu_s: float
     rss_bytes: int
@@ -117,9 +117,9 @@ def usage_of(pid: int) -> Usage:
 class ProcessProbe(BaseProbe):
     """`process.cpu` (cores), `process.rss` (bytes), `process.write_rate` and `process.wchar_rate` (bytes a second).
 
-    `write_rate` is what was sent to the storage layer, and 0 on a file system that has none (tmpfs, some FUSE);
-    `wchar_rate` is what was passed to write calls, sockets included. Rates need two samples of the same process. A
-    host's own agent is sampled under the host's name, further agents under a `label`, `nomad-1/consul`.
+    `write_rate` counts what was sent to the storage layer, and is 0 on a file system without one (tmpfs, some FUSE);
+    `wchar_rate` counts what was passed to write calls, sockets included. Rates need two samples of the same process. A
+    host's own agent is sampled under the host's name, any other agent under a `label` like `nomad-1/consul`.
     """
 
     signals: ClassVar = ("process.cpu", "process.rss", "process.write_rate")
@@ -161,7 +161,7 @@ class ProcessProbe(BaseProbe):
 
 
 class DiskProbe(BaseProbe):
-    """`disk.fsync`: seconds that a canary fsync took, next to the agent's data; failed with the errno's name."""
+    """`disk.fsync`: seconds that a canary's fsync took, next to the agent's data. A failed sample names the errno."""
 
     signals: ClassVar = ("disk.fsync",)
     # long, because a slow disk must be measured, not reported as silent

@@ -1,4 +1,4 @@
-"""Asks an HTTP endpoint: status, latency, and a value in the body; what Prometheus' API needs of it too."""
+"""Asks an HTTP endpoint: status, latency, and a value in the body. Probes of Prometheus' API share parts of it."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from hashidrill.core.util.redaction import is_secret_name
 from hashidrill.core.util.safe_json import parse
 
 MOST_BYTES = 1_048_576
-"""A larger body is not read to its end, and nothing is known of it."""
+"""A larger body is not read to its end, and its signals are unknown."""
 _LONGEST_LINE = 1000
 _CLOSES_WITHIN_S = 1.0
 _NESTED = re.compile(r"[*+}]\)+[*+{]")
-"""A repeated group that ends with a repetition, like `(a+)+`: such a pattern may search for ever."""
+"""A repeated group that ends with a repetition, like `(a+)+`: a search for such a pattern may never end."""
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -44,18 +44,18 @@ _STATUS = Annotated[int, Field(ge=100, le=599)]
 
 
 class Basic(Strict):
-    """A user, and where the password is."""
+    """A user's name, and where the password is."""
 
     username: str = Field(min_length=1, description="The name of the user")
     password: Source
 
 
 class HttpAccess(ProbeParams):
-    """How an HTTP server is reached."""
+    """How to reach an HTTP server."""
 
-    url: str = Field(description="http:// or https://; a host of the datacenter is reached by its name")
+    url: str = Field(description="http:// or https://, with an address or the name of a host of the datacenter")
     headers: dict[str, str | Source] = Field(
-        default={}, max_length=20, description="Headers; a secret is `{env: NAME}` or `{file: PATH}`"
+        default={}, max_length=20, description="Headers; write a secret as `{env: NAME}` or `{file: PATH}`"
     )
     basic: Basic | None = Field(default=None, description="User and password")
     tls: TlsFiles | None = TLS
@@ -92,7 +92,7 @@ class HttpAccess(ProbeParams):
 
 def _split(url: str) -> SplitResult:
     parts = urlsplit(url)
-    _ = parts.port  # raises ValueError for one that is not a number
+    _ = parts.port  # raises ValueError if the port is not a number
     return parts
 
 
@@ -136,13 +136,13 @@ class HttpParams(HttpAccess):
 
 
 def check_pattern(text: str) -> None:
-    """Raises ValueError for what is not a regular expression, or one that may search for ever."""
+    """Raises ValueError if the text is not a regular expression, or is one whose search may never end."""
     try:
         re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
         raise ValueError(f"{shown(text)} is not a regular expression: {error}") from None
     if _NESTED.search(text):
-        raise ValueError(f"{shown(text)} repeats a repetition, and may search for ever")
+        raise ValueError(f"{shown(text)} repeats a repetition, so that a search may never end")
 
 
 @dataclass(frozen=True)
@@ -156,9 +156,9 @@ class Reply:
 
 
 class HttpAsker:
-    """Sends requests to one server, each on a connection of its own: a kept one hides that none can be opened.
+    """Sends requests to one server, each on a new connection: a kept one would hide that no new one can be opened.
 
-    `keeps`: it keeps connections, because the server is not what is judged, and opening one takes most of the CPU time.
+    `keeps`: keeps connections, for a server that is not judged itself: to open one takes most of the CPU time.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class HttpAsker:
         body: bytes | None = None,
         headers: Mapping[str, str] = {},
     ) -> Reply:
-        """Raises UnservedError without a complete reply, and SickError for one that is too large or encoded."""
+        """Raises UnservedError if no complete reply comes, SickError if the reply is too large or encoded."""
         parts = urlsplit(url)
         host = str(parts.hostname)
         address = self._context.address(host)
@@ -216,7 +216,7 @@ class HttpAsker:
             try:
                 if reply.headers.get("Content-Encoding", "identity").lower() != "identity":
                     raise SickError(
-                        f"the body is encoded ({reply.headers['Content-Encoding'][:40]}), which was not asked for"
+                        f"the body is encoded ({reply.headers['Content-Encoding'][:40]}), which was not requested"
                     )
                 content = bytearray()
                 async for chunk in reply.aiter_bytes():
@@ -256,7 +256,7 @@ class ServerProbe(DeclaredProbe):
         self._asker = self._opened(transport)
 
     def _opened(self, transport: httpx2.AsyncBaseTransport | None) -> _Asks:
-        """What it asks through. Raises TlsFileError."""
+        """The client for its requests. Raises TlsFileError."""
         return HttpAsker(self.params, self.context, transport=transport)
 
     async def aclose(self) -> None:
@@ -267,8 +267,8 @@ class HttpProbe(ServerProbe):
     """Sends a request and judges the answer: `ok` is 1 for an expected status, and a body that matches.
 
     Signals: `ok`, `latency` (to the end of the body, in seconds), `status`, and `value` (the number at `json`, or in
-    the first group of `regex`). Without a complete answer `ok` is 0 and the others are unknown. Nothing is known of an
-    answer whose body is over 1 MiB. Each look opens a connection of its own. No body is recorded unless `keep` says so.
+    the first group of `regex`). Without a complete answer, `ok` is 0 and the others are unknown. All are unknown for an
+    answer with a body over 1 MiB. Each look opens a new connection. Bodies are recorded only with `keep`.
     """
 
     kind = "http"
@@ -307,19 +307,19 @@ class HttpProbe(ServerProbe):
 
 
 def _same_server(url: str, location: str) -> str:
-    """Where a redirect leads. Raises UnservedError unless that is the same server: no other address was named."""
+    """The URL of a redirect. Raises UnservedError if it is on another server, which the probe does not name."""
     try:
         target, here = _split(urljoin(url, location)), _split(url)
     except ValueError:
         raise UnservedError(f"redirects to {shown(location)}, which is not a URL") from None
     there = target.scheme, target.hostname, target.port
     if not location or there != (here.scheme, here.hostname, here.port):
-        raise UnservedError(f"redirects to {shown(location)}; the probe names {here.scheme}://{here.netloc} alone")
+        raise UnservedError(f"redirects to {shown(location)}; the probe names only {here.scheme}://{here.netloc}")
     return target._replace(fragment="").geturl()
 
 
 def _found(params: HttpParams, body: bytes) -> tuple[str | None, str]:
-    """The value in the body as text; None, and why there is none."""
+    """The value in the body as text, or None; and the reason if there is no value."""
     if params.regex is not None:
         pattern = re.compile(params.regex)
         for line in body.decode(errors="replace").splitlines():

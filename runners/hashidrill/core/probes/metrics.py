@@ -29,13 +29,13 @@ _LINE = re.compile(rf"({_NAME})(?:\{{((?:[^\"{{}}]|{_TEXT})*)\}})?\s+(?:{_NUMBER
 _PAIR = re.compile(rf"\s*({_LABEL})\s*=\s*({_TEXT})\s*(?:,|$)")
 _ESCAPE = re.compile(r"\\(.)")
 _AHEAD_S = 1.0
-"""A sample may be this much newer than the time at which Prometheus evaluated the query."""
+"""By how much a sample may be newer than the time at which Prometheus evaluated the query."""
 _MOST_SELECTORS = 100
 
 
 @dataclass(frozen=True)
 class Selector:
-    """A series, or several of one name: matchers as (label, operator, value)."""
+    """Selects one or more series of one name; `matchers` are (label, operator, value)."""
 
     name: str
     matchers: tuple[tuple[str, str, str], ...]
@@ -101,9 +101,9 @@ class MetricsParams(HttpAccess):
     @model_validator(mode="after")
     def _fits(self) -> MetricsParams:
         if self.source == "prometheus" and "?" in self.url:
-            raise ValueError(f"{shown(self.url)} has a query: give the address that comes before /api alone")
+            raise ValueError(f"{shown(self.url)} has a query: give only the address that comes before /api")
         if self.source == "page" and self.each:
-            raise ValueError("`each` needs Prometheus: a page is of one agent, so write a probe for each page")
+            raise ValueError("`each` needs Prometheus: a page belongs to one agent, so write a probe for each page")
         if len(self.selectors) > _MOST_SELECTORS:
             raise ValueError(f"{len(self.selectors)} series, over {_MOST_SELECTORS}: write another probe for some")
         return self
@@ -119,13 +119,13 @@ class MetricsParams(HttpAccess):
 
 
 class MetricsProbe(ServerProbe):
-    """Looks whether named series exist, in Prometheus or on an agent's page of metrics: a contract with dashboards.
+    """Checks that named series exist, in Prometheus or on an agent's page of metrics: a contract with dashboards.
 
-    Signals: `ok` (1 if all exist, otherwise 0; the missing ones are named), and `lag` (the age of the newest sample, in
-    seconds, of the series for which that is longest). A series whose value is NaN exists. In Prometheus, a series
-    exists while its target is scraped; `lag` looks back further, for `look_back`, and grows while a target is down. It
-    is unknown without a sample in that time, for a sample from the future, and for a page. Both are unknown without an
-    answer, for a part of one, and if Prometheus did not evaluate the query again since the last look.
+    Signals: `ok` (1 if all exist, otherwise 0; the sample names the missing ones), and `lag` (the age in seconds of
+    each series' newest sample, for the oldest one). A series whose value is NaN exists. In Prometheus, a series exists
+    while its target is scraped; `lag` looks back further, by `look_back`, and grows while a target is down. `lag` is
+    unknown if a series has no sample in that time, if a sample is from the future, and for a page. Both signals are
+    unknown if the answer is missing or partial, or if Prometheus has not evaluated the query since the last look.
     """
 
     kind = "metrics"
@@ -175,9 +175,9 @@ def _found(missing: list[Selector], *, lag_s: float | None = None, text: str = "
 
 
 def _queries(selectors: list[Selector], look_back: Duration) -> Iterator[tuple[str, str]]:
-    """Of each selector: how many series it has now, and the times of their newest samples.
+    """For each selector: how many series it has now, and the times of their newest samples.
 
-    A subquery finds the samples of a series whose target is down, which a selector does not.
+    Unlike a selector, a subquery also finds the samples of a series whose target is down.
     """
     for at, one in enumerate(selectors):
         newest = f"timestamp({one}) or max_over_time(timestamp({one})[{int(look_back)}s:1s])"

@@ -1,7 +1,7 @@
-"""Asks Prometheus, or what speaks its HTTP API, for the value of a query.
+"""Asks Prometheus, or a server with its HTTP API, for the value of a query.
 
 Prometheus answers with the last sample of the past five minutes, however old. So a look also asks for the sample's own
-time, and lowers the time to look back: a stale value is unknown.
+time, and limits how far Prometheus looks back: a stale value is unknown.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from hashidrill.core.util.safe_json import parse
 
 VALUE = "value"
 _WHAT, _ASKED = "hashidrill", "asked"
-"""The label that tells the series of several queries apart, and its value for the query that always has one."""
+"""The label that distinguishes the series of several queries; its value for the query that always has a series."""
 
 
 def between(least: str, most: str) -> AfterValidator:
-    """The validator of a duration in these limits."""
+    """A validator of durations within these limits."""
 
     def check(value: Duration, info: ValidationInfo) -> Duration:
         if not Duration(least) <= value <= Duration(most):
@@ -41,7 +41,7 @@ StaleAfter = Annotated[Duration, between("1s", "1h")]
 
 
 class PrometheusAccess(HttpAccess):
-    """How Prometheus is reached, and which of its samples count."""
+    """How to reach Prometheus, and which of its samples count."""
 
     stale_after: StaleAfter = Field(default=Duration("60s"), description="A sample older than this is unknown")
 
@@ -49,7 +49,7 @@ class PrometheusAccess(HttpAccess):
     @classmethod
     def _alone(cls, value: str) -> str:
         if "?" in value:
-            raise ValueError(f"{shown(value)} has a query: give the address that comes before /api alone")
+            raise ValueError(f"{shown(value)} has a query: give only the address that comes before /api")
         return value
 
 
@@ -95,14 +95,14 @@ class _Answer(BaseModel):
 
 
 class PrometheusProbe(ServerProbe):
-    """Asks Prometheus' API for the present value of a query, which must be one series.
+    """Asks Prometheus' API for the current value of a query, whose result must be one series.
 
-    Signal: `value`. It is unknown if there is no series or more than one, if a label differs, for NaN and infinity, for
-    a sample older than `stale_after`, for an answer with warnings, for one that Prometheus evaluated before the last
-    look (a cache), and without an answer. `url` is the address without `/api/v1`. With `counter`, the first look, the
-    one after a gap, and the one after a reset are unknown. The age of a sample is known for a plain selector; an
-    expression is evaluated over samples of that age where Prometheus knows `lookback_delta`; what a range like `[1m]`
-    covers is up to you.
+    Signal: `value`. It is unknown if there is no answer, or one with warnings, or one evaluated before the last look (a
+    cache); if there is no series or more than one; if a label differs; if the value is NaN or infinite, or its sample
+    is older than `stale_after`. `url` is the address without `/api/v1`. With `counter`, the value is also unknown at
+    the first look, after a gap and after a reset. The age of a sample is known for a plain selector. An expression is
+    evaluated over samples of at most that age if Prometheus supports `lookback_delta`; a range like `[1m]` covers what
+    it says.
     """
 
     kind = "prometheus"
@@ -111,7 +111,7 @@ class PrometheusProbe(ServerProbe):
     params: PrometheusParams
     _asker: OneMoment
     _last: tuple[float, float] | None = None
-    """The time of a counter's last sample, and its value."""
+    """The time and the value of a counter's last sample."""
     _rate: float | None = None
 
     def _opened(self, transport: httpx2.AsyncBaseTransport | None) -> OneMoment:
@@ -151,7 +151,7 @@ class PrometheusProbe(ServerProbe):
 
 
 class OneMoment:
-    """Asks Prometheus what several queries give at one moment, in one request; each must be of one series."""
+    """Asks Prometheus for several queries' results at one moment, in one request; each must be one series."""
 
     def __init__(
         self,
@@ -164,14 +164,14 @@ class OneMoment:
     ) -> None:
         self._asker = HttpAsker(params, context, transport=transport, keeps=True)
         self._url = f"{params.url.rstrip('/')}/api/v1/query"
-        # vector(1) has a value whatever the others have
+        # vector(1) always has a value
         parts = {_ASKED: "vector(1)", **queries}
         query = " or ".join(f'label_replace(({part}\n), "{_WHAT}", "{name}", "", "")' for name, part in parts.items())
         self._body = urlencode({"query": query, "lookback_delta": f"{math.ceil(look_back_s)}s"}).encode()
         self._evaluated_s = 0.0
 
     async def series(self) -> dict[str, Series]:
-        """The series of each query that has one, by the query's name; they were evaluated since the last look.
+        """The series of each query that has a result, by the query's name; evaluated since the last look.
 
         Raises SickError.
         """
@@ -209,7 +209,7 @@ class OneMoment:
 
 
 def _error(body: bytes) -> str:
-    """What Prometheus says of a query that it refuses; "" for another body."""
+    """Prometheus' error message about a query that it refuses; "" for another body."""
     try:
         found = parse(body)
     except ValueError:

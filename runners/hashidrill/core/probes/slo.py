@@ -27,7 +27,7 @@ _SLICES = "events are counted, not slices of time"
 
 
 class _OpenSlo(Strict):
-    """A part of OpenSLO, in its own words; `unsupported` has keys of OpenSLO that are refused, and why."""
+    """A part of OpenSLO, under OpenSLO's names; `unsupported` holds OpenSLO's keys that are refused, and why."""
 
     model_config = Strict.model_config | {"alias_generator": to_camel}
     unsupported: ClassVar[Mapping[str, str]] = {}
@@ -87,7 +87,7 @@ class _Indicator(_OpenSlo):
 
     @property
     def queries(self) -> dict[str, str]:
-        """By what they count: `good` or `bad`, and `total`; or the `value` that is compared."""
+        """The queries by what they count: `good` or `bad`, and `total`; or by `value`, for one that is compared."""
         metrics = {VALUE: self.threshold_metric}
         if (ratio := self.ratio_metric) is not None:
             metrics = {GOOD: ratio.good, "bad": ratio.bad, TOTAL: ratio.total}
@@ -102,7 +102,7 @@ class _Sli(_OpenSlo):
 
 
 class _Window(_OpenSlo):
-    unsupported: ClassVar = {"calendar": "a run is in no month; write a rolling window"}
+    unsupported: ClassVar = {"calendar": "a run does not cover calendar months; write a rolling window"}
 
     duration: str = Field(pattern=r"^[1-9][0-9]{0,5}[a-zA-Z]$")
     is_rolling: bool = False
@@ -172,7 +172,7 @@ class OpenSlo(_OpenSlo):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """The name of a file, too, which is read before this model is made (core.experiment.openslo)."""
+        """Also allows a file's name; the file is read before this model is built (core.experiment.openslo)."""
         return {"anyOf": [{"type": "string", "minLength": 1}, handler(schema)]}
 
     @property
@@ -186,7 +186,7 @@ class OpenSlo(_OpenSlo):
 
     @property
     def window(self) -> str:
-        """The length of its window as it is written."""
+        """The length of the window, as written."""
         return self.spec.time_window[0].duration
 
     @property
@@ -209,11 +209,11 @@ class SloParams(PrometheusAccess):
 class SloProbe(ServerProbe):
     """Asks Prometheus for the events of an OpenSLO objective, which `slo_met` judges.
 
-    Signals: `good` and `total`, the events since the last look. Of counters (`counter: true`) that is their increase,
-    unknown at the first look, after a failed one, and after a reset. Otherwise it is what the queries say now. Of a
-    threshold metric each look is one event, good if the value satisfies `op`. Both are unknown without data, for NaN,
-    infinity and negative counts, for more than one series, for an answer with warnings, and if Prometheus did not
-    evaluate the query again since the last look.
+    Signals: `good` and `total`, the events since the last look. For counters (`counter: true`), these are the increases
+    of the counters; they are unknown at the first look, after a failed one, and after a reset. Without `counter`, they
+    are the queries' current values. For a threshold metric, each look is one event, good if the value satisfies `op`.
+    Both are unknown if there is no data, more than one series, or an answer with warnings; if a count is NaN, infinite
+    or negative; and if Prometheus has not evaluated the query since the last look.
     """
 
     kind = "slo"

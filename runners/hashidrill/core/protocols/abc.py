@@ -103,11 +103,11 @@ Undo = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Target:
-    """The target of one fault: a host, and one agent of it if the fault is about a process.
+    """The target of one fault: a host, and one of its agents if the fault is about a process.
 
     For a fault of a tap, `host` is the name of the client behind it, and `agent` is `client`. `reference` names one
-    incarnation of the target, like the agent's process at the time of resolving; "" if there was none. Only the
-    driver that made it interprets it; others pass it on and compare it.
+    incarnation of the target, like the agent's process when the target was resolved; "" if there was none. Only
+    the driver that made a reference interprets it; others pass it on and compare it.
     """
 
     host: str
@@ -130,7 +130,7 @@ class Observer:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What an observer measured: `ok` says whether it proves what was asked for."""
+    """What an observer measured: `ok` says whether that proves the effect asked for."""
 
     ok: bool
     asked: str
@@ -157,7 +157,7 @@ class Reason(StrEnum):
     CANCELLED = "cancelled"
     """Still in flight when the load was stopped."""
     NOT_SENT = "not-sent"
-    """No connection: it certainly had no effect."""
+    """There was no connection: the operation certainly had no effect."""
     NO_ANSWER = "no-answer"
     """It may have been sent, but no complete answer came."""
     REFUSED = "refused"
@@ -165,7 +165,7 @@ class Reason(StrEnum):
     SERVER_ERROR = "server-error"
     """Answered with 5xx."""
     UNEXPECTED = "unexpected"
-    """Answered, but not with an answer for this kind of operation."""
+    """Answered with something that is not an answer to this kind of operation."""
     SERVICE_ENDED = "service-ended"
     """A long-running client exited without being stopped; this does not count as an operation."""
     UNREPORTED = "unreported"
@@ -219,12 +219,12 @@ class Host(Protocol):
     roles: dict[str, str]
     """The role of each of its agents, by service: `{"consul": "client", "nomad": "client"}`.
 
-    On a `spare` host, that service has no running agent.
+    If the role is `spare`, no agent of that service runs there.
     """
 
     @property
     def role(self) -> str:
-        """The role of its first agent; "" without any."""
+        """The role of its first agent; "" if it has no agent."""
 
     def can(self, capability: type[Any]) -> bool:
         """Whether the host has this capability."""
@@ -248,7 +248,7 @@ class ClientTap(Protocol):
         """Sends probe requests of the kind this fault affects and returns how each one ended: the fault's name, or the
         result.
 
-        None of these requests counts, or is recorded, as a request of the client.
+        These requests are neither counted nor recorded as the client's.
         """
 
 
@@ -263,10 +263,10 @@ class Hosts(Protocol):
         """The tap of one client of the experiment, by its name."""
 
     def load_addresses(self) -> Sequence[str]:
-        """The addresses that hashidrill's own loads come from: they count as clients."""
+        """The addresses from which hashidrill's own loads send; they count as clients."""
 
     def turn(self, what: str) -> AbstractAsyncContextManager[Any]:
-        """A lock by name: faults on several hosts take turns inside it, as a rolling restart does."""
+        """A lock with a name: faults on several hosts hold it one after the other, as in a rolling restart."""
 
     def tool(self, name: str) -> Path:
         """A binary that the fault requires, like `bbolt`. Raises FaultError if it is not available."""
@@ -295,7 +295,7 @@ class Requires:
     spare_servers: int = 0
     """Hosts without an agent, on which a fault may start a new server."""
     throttled_cores: float = 0.0
-    """The cores that it leaves to a host: the machine must have more, or its observer cannot prove it."""
+    """The cores that the fault leaves to a host. If the machine has no more, the observer cannot prove the fault."""
     elsewhere: frozenset[type[Any]] = frozenset()
     """Capabilities that its observer needs on some other host of the datacenter."""
     instead: frozenset[type[Any]] = frozenset()
@@ -335,8 +335,8 @@ raft.db.
 class Fault(Protocol):
     """One way to break exactly one target, without loops, retries or selection; the engine has those.
 
-    Declarations are read from a fault with its parameters, without a datacenter (`hosts` is None then). The
-    protocols after this one are optional, and tested with `isinstance(fault, FindsTroubles)`.
+    Its declarations can be read before there is a datacenter: `hosts` is None then. The protocols after this one are
+    optional; `isinstance(fault, FindsTroubles)` tests for them.
     """
 
     kind: ClassVar[str]
@@ -381,7 +381,7 @@ def claims_of(fault: Fault, place: Place) -> Sequence[Claim]:
 
 @runtime_checkable
 class FindsTroubles(Protocol):
-    """Finds mistakes about its place that no model can express."""
+    """A fault that finds mistakes in its place that no pydantic model can express."""
 
     def troubles(self, place: Place) -> Iterable[Trouble]:
         """What is wrong with the fault at that place: where in the step, and why."""
@@ -389,7 +389,7 @@ class FindsTroubles(Protocol):
 
 @runtime_checkable
 class NeedsRights(Protocol):
-    """Calls products that may have ACLs."""
+    """A fault that calls products which may have ACLs."""
 
     def rights(self) -> Sequence[Right]:
         """The rights that its token needs."""
@@ -397,18 +397,18 @@ class NeedsRights(Protocol):
 
 @runtime_checkable
 class KeepsPrior(Protocol):
-    """Restores the state that it found."""
+    """A fault that restores the state that it found."""
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
         """The state before the fault, which must return after it: plain JSON, kept as `undo["prior"]`.
 
-        Only reads. Raises FaultError if it cannot be read: then nothing is applied.
+        Only reads. Raises FaultError if the state cannot be read: then the fault is not applied.
         """
 
 
 @runtime_checkable
 class ObservedSlowly(Protocol):
-    """Its observer needs longer than others' (hashidrill.core.engine.inject)."""
+    """A fault whose observer needs more time than usual (hashidrill.core.engine.inject)."""
 
     @property
     def observed_within_s(self) -> float: ...
@@ -425,14 +425,14 @@ class HappensOnce(Protocol):
 
 @runtime_checkable
 class UndoneByOthers(Protocol):
-    """Faults of these kinds may undo it while it is in force."""
+    """A fault that faults of the kinds in `undone_by` may undo while it is in force."""
 
     undone_by: ClassVar[frozenset[str]]
 
 
 @runtime_checkable
 class OnTap(Protocol):
-    """With `on_client`, it targets the tap of a client (`client:NAME`), not a host."""
+    """With `on_client`, the fault targets the tap of a client (`client:NAME`), not a host."""
 
     on_client: ClassVar[bool]
 
@@ -446,9 +446,9 @@ class RestartsAgent(Protocol):
 
 @runtime_checkable
 class HoldsAgentDown(Protocol):
-    """With `holds_down`, it keeps its host's agent down, or a restart would undo it.
+    """With `holds_down`, the fault keeps its host's agent down, or a restart of the agent would undo the fault.
 
-    No other fault may restart the agent meanwhile.
+    No other fault may restart the agent while this one is in force.
     """
 
     holds_down: ClassVar[bool]
@@ -465,9 +465,9 @@ class DisturbsFew(Protocol):
 
 @runtime_checkable
 class SetsBack(Protocol):
-    """With `sets_back`, it resets the state that all agents share.
+    """With `sets_back`, the fault resets the state that all agents share.
 
-    All of them count as disturbed, and interlocks may protect each of them.
+    All these agents count as disturbed, and interlocks may protect each one.
     """
 
     sets_back: ClassVar[bool]
@@ -488,7 +488,7 @@ class ProbeKind(Protocol):
     kind: ClassVar[str]
     Params: ClassVar[type[BaseModel]]
     signals: ClassVar[Mapping[str, type[Quantity] | None]]
-    """Its signals without the probe's name, with units; None: a plain number."""
+    """The unit of each signal, by its name without the probe's; None: a plain number."""
 
     def __init__(self, name: str, params: Any, context: Any) -> None: ...
 
@@ -498,12 +498,12 @@ class ProbeKind(Protocol):
 
 @dataclass(frozen=True)
 class LoadCost:
-    """What a load costs this machine, as far as its parameters determine it; 0 if that depends on events."""
+    """What a load costs this machine, as far as its parameters determine that; a cost that depends on events is 0."""
 
     rate_per_s: float = 0.0
     """Operations per second, at a level of 100%."""
     opened_per_s: float = 0.0
-    """Operations per second of a load that opens things and keeps them open: the level does not change it."""
+    """Operations per second of a load that opens things and keeps them open: the level does not change this rate."""
     views: float = 0.0
     """Views that each agent keeps ready, at a level of 100%."""
 
@@ -511,8 +511,8 @@ class LoadCost:
 class Load(Protocol):
     """Traffic in an open loop: an operation starts when it is due, however slow the earlier ones are.
 
-    The protocols after this one are optional: the first eight are asked of the class, before there is a load
-    (`isinstance(kind, AsksAgents)`), the others of the load in its generator.
+    The protocols after this one are optional. The class is tested for the first eight, before it makes a load
+    (`isinstance(kind, AsksAgents)`); the load in its generator is tested for the others.
     """
 
     kind: ClassVar[str]
@@ -527,11 +527,11 @@ class Load(Protocol):
 
 @runtime_checkable
 class AsksAgents(Protocol):
-    """It asks agents, at `LoadContext.endpoints`."""
+    """A load that queries agents, at `LoadContext.endpoints`."""
 
     @classmethod
     def via(cls, params: Any) -> str | None:
-        """The selector of these hosts; None without one."""
+        """The selector of the agents' hosts; None if the load has none."""
 
 
 @runtime_checkable
@@ -544,7 +544,7 @@ class AsksMoreAgents(Protocol):
 
 
 def selectors_of(kind: type[Load], params: Any) -> dict[str, str]:
-    """The selectors of the agents that a load asks, by the parameter that names them; `via` is the first one's."""
+    """The selectors of the agents that a load queries, by parameter; the first parameter is `via`."""
     via = kind.via(params) if isinstance(kind, AsksAgents) else None
     found: dict[str, str] = {} if via is None else {"via": via}
     return {**found, **kind.also(params)} if isinstance(kind, AsksMoreAgents) else found
@@ -585,7 +585,7 @@ class HasSignals(Protocol):
     """A load that has more signals than its operations and its level."""
 
     signals: ClassVar[Mapping[str, type[Quantity] | None]]
-    """Their units; None: a plain number."""
+    """The unit of each signal; None: a plain number."""
 
 
 @runtime_checkable
@@ -593,14 +593,14 @@ class NotByAddress(Protocol):
     """A load that cannot run against agents of which only the API's address is known."""
 
     not_by_address: ClassVar[str]
-    """Why."""
+    """The reason why it cannot."""
 
 
 @runtime_checkable
 class Divides(Protocol):
-    """With `divides`, several generators can share it: all its operations come from an OpenLoop on its context's
-    course, and operation n is the same whichever generator offers it. Only the first of them prepares it, reads back
-    and cleans up.
+    """With `divides`, several generators can share the load: all its operations come from an OpenLoop on its context's
+    course, and operation n is the same in every generator. Only the first generator prepares, reads back and cleans
+    up.
     """
 
     divides: ClassVar[bool]
@@ -624,7 +624,7 @@ class Prepares(Protocol):
     """A load that prepares something before the steady state, in parallel with all other loads."""
 
     async def prepare(self) -> None:
-        """Raises HashidrillError: then the run ends."""
+        """Raises HashidrillError, which ends the run."""
 
 
 @runtime_checkable
@@ -640,7 +640,7 @@ class CleansUp(Protocol):
     """A load that removes its own data."""
 
     async def clean_up(self) -> None:
-        """Once, after `run` has ended and the final reads of all loads were made.
+        """Called once, after `run` has ended and all loads have made their final reads.
 
         The call may take a few seconds, but does not wait for a sick agent.
         """

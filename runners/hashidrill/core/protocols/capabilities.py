@@ -6,7 +6,7 @@ or raises an error that names the host and what is missing. A host has no method
 Injectors: DiskControl, DiskSpace, PacketFilter, Proxies, ProcessControl, AgentFiles, CpuControl, MemoryControl,
 ChaosMachine, ChaosPod. Observers: DiskCanary, NetworkCanary, CpuCanary, MemoryCanary, Processes, Connections,
 PodStatus. A canary makes ordinary system calls in a process on that host, which shares nothing with the injector.
-AgentApi is both.
+AgentApi changes and observes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from hashidrill.core.util.safe_json import parse
 C = TypeVar("C")
 
 ECHO_PORT = 7007
-"""The port on which each host's observer answers others; the canary, which does not import this module, has a copy."""
+"""Each host's observer answers other hosts on this port. The canary has a copy: it does not import this module."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Barrier:
-    """A packet rule that blocks packets of some addresses, in or out. `port`: of TCP, on this host; None for all."""
+    """A packet rule that blocks packets from or to some addresses. `port`: a TCP port of this host; None: all ports."""
 
     table: str
     chain: str
@@ -67,7 +67,7 @@ class ContainerUse:
 
 @dataclass(frozen=True)
 class Toxic:
-    """One toxic of toxiproxy, in its own words: `attributes` are whole numbers, times in ms unless its docs differ."""
+    """One toxic, in toxiproxy's words. `attributes` are whole numbers; times are in ms unless its docs differ."""
 
     type: str
     attributes: Mapping[str, int]
@@ -153,10 +153,10 @@ class PacketFilter(Protocol):
     async def packet_tables(self) -> Sequence[str]: ...
 
     async def packet_counts(self, table: str) -> Mapping[str, int]:
-        """Packets counted by each rule of a table that has a comment, by that comment; empty without such a table."""
+        """The packets that each rule with a comment has counted, by comment; empty if there is no such table."""
 
     async def packet_barriers(self) -> Sequence[Barrier]:
-        """The rules of this host, of all tables, that drop or refuse packets of an address."""
+        """The rules on this host, in any table, that drop or refuse packets from or to an address."""
 
 
 @runtime_checkable
@@ -178,19 +178,19 @@ class Proxies(Protocol):
 
 @runtime_checkable
 class EstateLinks(Protocol):
-    """Put toxics on the estate's own proxies that lead to the host, and look through them."""
+    """Put toxics on the estate's own proxies that lead to the host, and observe through them."""
 
     def proxies_to(self, port: int) -> Sequence[str]:
         """The names of the proxies that lead to that port of the host."""
 
     def toxic_names(self, fault_id: str, count: int) -> Sequence[str]:
-        """Names for toxics that only this run uses."""
+        """Names for `count` toxics; no other run uses these names."""
 
     def provable(self, port: int) -> bool:
         """Whether the agent behind that port has a known request that it answers at once."""
 
     async def add_toxics(self, proxy: str, names: Sequence[str], toxics: Sequence[Toxic]) -> None:
-        """Adds the toxics; existing ones stay unchanged, including those of others. Raises FaultError."""
+        """Adds the toxics; all existing ones, also other people's, stay unchanged. Raises FaultError."""
 
     async def remove_toxics(self, proxy: str, names: Sequence[str]) -> None:
         """Removes the toxics with these names; missing ones are ignored. Raises FaultError."""
@@ -217,7 +217,7 @@ class AgentProcess:
 
 
 class ChaosObjects(Protocol):
-    """Control another injector by objects, each aimed at the machine or pod of this capability."""
+    """Control another injector by Kubernetes objects, each aimed at this capability's machine or pod."""
 
     @property
     def netem(self) -> bool:
@@ -229,7 +229,7 @@ class ChaosObjects(Protocol):
     async def check(self, kind: str, spec: Mapping[str, Any], rights: Sequence[Right] = ()) -> None:
         """Raises FaultError if the cluster would refuse the spec, drop a part of it, or refuse one of the `rights`.
 
-        Creates nothing. Without the right to delete, an object that is created would stay.
+        Creates nothing. An object that was created without the right to delete it would stay.
         """
 
     async def create(self, made: Mapping[str, str], spec: Mapping[str, Any], *, once: bool) -> None:
@@ -246,22 +246,22 @@ class ChaosObjects(Protocol):
 
 @runtime_checkable
 class ChaosMachine(ChaosObjects, Protocol):
-    """Break the machine by Chaos Mesh, through its chaosd."""
+    """Break the machine with Chaos Mesh, through its chaosd."""
 
 
 @runtime_checkable
 class ChaosPod(ChaosObjects, Protocol):
-    """Break the pod of the agent by Chaos Mesh."""
+    """Break the agent's pod with Chaos Mesh."""
 
 
 @runtime_checkable
 class LitmusPod(ChaosObjects, Protocol):
-    """Break the pod of the agent by Litmus."""
+    """Break the agent's pod with Litmus."""
 
 
 @runtime_checkable
 class LitmusNode(ChaosObjects, Protocol):
-    """Drain the node of the agent's pod by Litmus."""
+    """Drain the node of the agent's pod with Litmus."""
 
 
 @runtime_checkable
@@ -283,7 +283,7 @@ class PodStatus(Protocol):
         """None when there is no pod of that name. Raises FaultError."""
 
     async def used(self, container: str) -> ContainerUse:
-        """Read from the files of its cgroup, inside of the container. Raises FaultError."""
+        """Its use, read inside the container from the files of its cgroup. Raises FaultError."""
 
 
 @runtime_checkable
@@ -296,7 +296,7 @@ class Processes(Protocol):
         """Whether the agent's API answers, with any status, within `timeout_s`."""
 
     async def cpu_seconds(self, agent: str) -> float:
-        """CPU time that the agent's process has used since it started; 0 without one."""
+        """CPU time that the agent's process has used since it started; 0 if no process runs."""
 
     async def written_bytes(self, agent: str) -> int:
         """Bytes that the agent has passed to write calls since it started, sockets included. Raises FaultError."""
@@ -304,7 +304,7 @@ class Processes(Protocol):
 
 @dataclass(frozen=True)
 class Connection:
-    """An established TCP connection of a host: its own port, the other side, and the bytes written to it so far."""
+    """An established TCP connection of a host: the host's port, the other side's address, the bytes written so far."""
 
     port: int
     address: str
@@ -316,7 +316,7 @@ class Connections(Protocol):
     """See the TCP connections that the host holds."""
 
     async def connections(self, port: int) -> Sequence[Connection]:
-        """The established connections to that port of other hosts. Raises FaultError."""
+        """The established connections to other hosts on their port `port`. Raises FaultError."""
 
 
 @runtime_checkable
@@ -346,7 +346,7 @@ class AgentFiles(Protocol):
 
     @property
     def data(self) -> Path:
-        """The host's disk: an agent's data is in the folder of the agent's name."""
+        """The host's disk: an agent's data is in the folder with the agent's name."""
 
 
 @runtime_checkable
@@ -363,7 +363,7 @@ class AgentSettings(Protocol):
     ) -> None:
         """Writes the file, and makes the agent read it: by SIGHUP, or by a restart.
 
-        `check`: arguments for the agent's own program that checks its files first. Raises FaultError.
+        `check`: arguments with which the agent's own program first checks its files. Raises FaultError.
         """
 
     async def clear_agent_settings(self, agent: str) -> None:
@@ -402,7 +402,7 @@ class MemoryControl(Protocol):
     """Limit the memory of the host's agents, and take memory away from them."""
 
     async def memory_in_use(self) -> tuple[int, int]:
-        """Bytes charged to the agents, and how many of those are the processes' own rather than a file's.
+        """Bytes charged to the agents, and how many of them belong to processes rather than to cached files.
 
         Raises FaultError if the machine allows no cgroup for memory.
         """
@@ -472,14 +472,14 @@ class MemoryCanary(Protocol):
     """See how much memory the host's agents hold, and how much more they could take."""
 
     async def canary_take(self, size_bytes: int) -> int:
-        """The part of `size_bytes` that a new process among the agents could allocate. The kernel kills it before any
-        agent.
+        """The part of `size_bytes` that a new process among the agents could allocate. The kernel kills that process
+        before any agent.
 
         Raises FaultError when it could not be started.
         """
 
     async def own_bytes(self, name: str) -> int:
-        """Bytes that the process of that agent, or of that name, holds outside of files; 0 without one."""
+        """Bytes outside of files that the process of that agent, or of that name, holds; 0 if there is no process."""
 
     async def memory_refusals(self) -> int:
         """The kernel's count of how often the agents reached a memory limit. Raises FaultError."""

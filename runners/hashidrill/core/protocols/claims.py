@@ -4,8 +4,8 @@
 claim's reason. Things are identified by name, so faults of any package can claim the same thing. A thing that
 several modules name is a constant here, or in the folder of its product.
 
-    takes(thing)    the fault alone uses the thing: clashes with another that takes it
-    needs(thing)    the fault relies on the thing, and so may others: clashes with one that spoils it
+    takes(thing)    the fault alone uses the thing: clashes with another fault that takes it
+    needs(thing)    the fault relies on the thing, and so may others: clashes with a fault that spoils it
     spoils(thing)   the thing is unreliable meanwhile: clashes with a fault that needs it
 """
 
@@ -21,9 +21,9 @@ EVERYWHERE: frozenset[Any] = frozenset({"everywhere"})
 HOST = "the host"
 """Needed by faults that change anything there; spoiled by faults that remove the host from the datacenter."""
 AGENT = "the agent"
-"""Taken by faults that stop the agent, or need it to answer. The engine lets these take turns on each agent."""
+"""Taken by faults that stop the agent, or need it to answer. The engine lets these faults take turns on each agent."""
 ANSWERS = "the agent's answers"
-"""Spoiled by faults that keep the agent from answering the others while in force."""
+"""Spoiled by faults that keep the agent from answering other agents."""
 LISTENER = "the agent's listening ports"
 START = "a start of the agent"
 PAUSED = "a paused process"
@@ -33,11 +33,11 @@ MEMORY = "the host's memory"
 DISK = "the disk"
 """Its parts are the operations fsync, write and read."""
 OF_ONE_AGENT = frozenset({AGENT, ANSWERS, LISTENER, START, PAUSED, PROCESS})
-"""Things that each agent of a host has for itself: two faults clash only if they mean the same product's agent."""
+"""Things that each agent of a host has for itself: two faults clash only if both target the same product's agent."""
 PACKETS = "packets that pass"
 CANARY_TIMES = "what the canary times"
 CONTROL = "control-"
-"""Prefixes of the roles of control agents, which are not under test: they carry out faults."""
+"""The prefix of the roles of control agents: these carry out faults, and are not under test."""
 CANARY_LINKS = "what passes between the canaries"
 
 
@@ -64,9 +64,9 @@ class Place:
     """Seconds after the method began; None if they could not be read."""
     ends_s: float | None = None
     service: str = ""
-    """The service of the agent that the step means: that of the role, or the host's own; "" if unknown."""
+    """The service of the agent that the step targets: the role's service, or the host's; "" if unknown."""
     agents: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """All hosts, without spare ones, with the role of each agent by its service: `{"nomad-1": {"nomad": "client"}}`."""
+    """For each host that is not spare, the role of each agent by service: `{"nomad-1": {"nomad": "client"}}`."""
     parts: Mapping[str, Any] = field(default_factory=dict)
     """The keys of `datacenter:` (`consul`, `disk`) as models, without those that could not be read."""
 
@@ -81,7 +81,7 @@ class Place:
         return frozenset(host for host, roles in self.agents.items() if is_across(who, host, roles, self.service))
 
     def connections(self, direction: str) -> frozenset[tuple[str, str]]:
-        """(from, to) of each connection to (`in`), from (`out`), or to and from (`both`) the hosts here.
+        """(from, to) of each connection to (`in`), from (`out`), or to and from (`both`) these hosts.
 
         `elsewhere` stands for any address outside the datacenter, like hashidrill's own loads.
         """
@@ -95,7 +95,7 @@ class Place:
 def is_across(who: str, host: str, roles: Mapping[str, str], service: str) -> bool:
     """Whether `from: WHO` names a host with these agents.
 
-    WHO is `all`, `host:NAME`, `SERVICE:ROLE` (`consul:servers`, `nomad:all`), or a role alone, of the service whose
+    WHO is `all`, `host:NAME`, `SERVICE:ROLE` (`consul:servers`, `nomad:all`), or a role alone, for the service whose
     agent the fault targets. Only roles that an agent is started with can be named: `servers`, not `leader`. `all`
     excludes the hosts of control agents (CONTROL), which must be able to revert.
     """
@@ -119,9 +119,9 @@ class Claim:
     where: frozenset[Any] | None = None
     """Two claims clash only at a common place; None: the hosts of the step."""
     parts: frozenset[str] = frozenset()
-    """The parts of the thing, if faults may share it by parts; empty: all of it."""
+    """The parts claimed, if faults may share the thing by parts; empty: the whole thing."""
     longer_s: float = 0.0
-    """How many seconds it may last longer than the step's `for`."""
+    """By how many seconds the claim may outlast the step's `for`."""
     meets: str = ON_HOST
     """Where the two faults meet, for a message without a `why`."""
     local: bool = True
@@ -129,7 +129,7 @@ class Claim:
 
 
 takes = partial(Claim, "takes")
-"""Only this fault may use the resource."""
+"""Only this fault may use the thing."""
 needs = partial(Claim, "needs")
 """The fault relies on the thing, and so may others."""
 spoils = partial(Claim, "spoils")
@@ -199,7 +199,7 @@ def _together(here: Place, one: Claim, there: Place, two: Claim) -> bool:
 
 
 def _shared(here: Place, one: Claim, there: Place, two: Claim) -> frozenset[str] | None:
-    """The parts that both claim; None if the two do not meet."""
+    """The parts that both steps claim; None if the claims do not meet."""
     if one.thing in OF_ONE_AGENT and here.service and there.service and here.service != there.service:
         return None
     where = [place.hosts if claim.where is None else claim.where for place, claim in ((here, one), (there, two))]
@@ -211,5 +211,5 @@ def _shared(here: Place, one: Claim, there: Place, two: Claim) -> frozenset[str]
 
 
 def claims_thing(thing: str, claims: Iterable[Claim]) -> bool:
-    """Whether one of the claims takes that resource."""
+    """Whether one of the claims takes that thing."""
     return any(claim.mode == "takes" and claim.thing == thing for claim in claims)

@@ -8,7 +8,7 @@ All subscribers are read-only. A subscriber that raises gets no further events; 
 fault in force.
 
 Each event and field declares its audience. A trainee who diagnoses a run sees its phases, the figures of its loads
-and its guardrails, but not which fault is applied, where, or its proof: `seen_by` removes those.
+and its guardrails, but neither which fault is applied where, nor its proof: `seen_by` removes these.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Event:
 
     audience: ClassVar[Audience] = Audience.OPERATOR
     names: ClassVar[tuple[str, ...]] = ()
-    """The event's names in the journal and on the wire. If there are several, the field `event` has the one meant."""
+    """The event's names in the journal and on the wire. If there are several, the field `event` holds the one used."""
 
     event: str
     t_ns: int = 0
@@ -273,7 +273,7 @@ class Expected:
 
 @dataclass(frozen=True, kw_only=True)
 class Judged(Event):
-    """The run was judged; comes after `end`, with its time, and is not in the journal: verdict.json has it.
+    """The run was judged. Comes after `end`, with the same `t_ns`, and is not in the journal: see verdict.json.
 
     A trainee sees only the verdict: expectations, reasons and paths are named after the fault.
     """
@@ -310,7 +310,7 @@ class Lasting:
 
 @dataclass(frozen=True)
 class Figures:
-    """One load's last second. A latency is infinite if due operations are never served, None if there were none."""
+    """One load's last second. A latency is infinite if due operations are never served, None without operations."""
 
     rate: float | None = None
     p50_s: float | None = None
@@ -337,7 +337,7 @@ class Tick(Event):
     servers that client agents ask: `("client-1", "asks consul-2")`.
     """
     probes: tuple[tuple[str, float], ...] = field(default=(), metadata=_FOR_OPERATORS)
-    """The last sample of each signal: the majority's view, otherwise that of the host where it is highest."""
+    """The last sample of each signal: the majority's view if there is one, otherwise the highest of all hosts."""
     faults: tuple[InForce, ...] = field(default=(), metadata=_FOR_OPERATORS)
     marks: tuple[Lasting, ...] = field(default=(), metadata=_FOR_OPERATORS)
     unmet: tuple[str, ...] = field(default=(), metadata=_FOR_OPERATORS)
@@ -385,8 +385,8 @@ def _plain(value: Any) -> Any:
 def decode(line: str | bytes | Mapping[str, Any]) -> Event | None:
     """The event of a line, or of a parsed line.
 
-    None for a torn line, for an event of a newer hashidrill, and for invalid fields: the subscriber misses it, and
-    the run goes on. Unknown fields are left out.
+    None for a torn line, for an event of a newer hashidrill, and for invalid fields: the subscriber misses that event,
+    and the run goes on. Unknown fields are left out.
     """
     try:
         data = line if isinstance(line, Mapping) else json.loads(line)
@@ -398,7 +398,7 @@ def decode(line: str | bytes | Mapping[str, Any]) -> Event | None:
 
 @cache
 def _adapter(name: str) -> TypeAdapter[Any]:
-    from pydantic import TypeAdapter  # noqa: PLC0415 - what only publishes events does without
+    from pydantic import TypeAdapter  # noqa: PLC0415 - code that only publishes events does not need it
 
     return TypeAdapter(_BY_NAME[name])
 
@@ -446,7 +446,7 @@ class Bus:
                 continue
             try:
                 subscriber(seen)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the run must not end for it
+            except Exception as error:  # noqa: BLE001 - no error of a subscriber may end the run
                 self._subscribers.remove((subscriber, audience))
                 name = getattr(subscriber, "__qualname__", type(subscriber).__qualname__)
                 failed.append(f"{name} gets no more events: it failed with {type(error).__name__}: {error}")

@@ -1,7 +1,7 @@
 """Packet rules as data, their statements, and the nft script that applies them on attached hosts.
 
 Faults describe the rules; a host puts them in force (`PacketFilter.set_packet_rules`): a local host by netlink
-(hashidrill.lab.sandbox.nf_tables), an attached one by its own `nft`, a host in memory by reading the data.
+(hashidrill.lab.sandbox.nf_tables), an attached host by its own `nft`, a fake host in memory by reading the data.
 """
 
 import ipaddress
@@ -38,8 +38,8 @@ Statement = tuple[Chain, Sequence[Word]]
 class Block:
     """Drops packets from (`input`) or to (`output`) these addresses, or refuses them with a TCP reset.
 
-    `port`: of TCP, the destination; None for all packets. `share`: a random share of these packets. With `resets_pass`,
-    TCP resets pass.
+    `port`: the TCP destination port; None: all packets. `share`: a random share of these packets is blocked. With
+    `resets_pass`, TCP resets pass.
     """
 
     chain: Literal["input", "output"]
@@ -90,8 +90,8 @@ class Redirect:
 class Cut:
     """Resets connections of this host to these addresses and ports whose data begins with one of these bytes.
 
-    `older`: words that identify a connection from before the rules, once it carries data. `name` is the chain's. The
-    rules remember a connection's beginning in its mark.
+    `older`: words that match the data of a connection that is older than the rules. `name` is the chain's name. A
+    connection's mark records how the connection began.
     """
 
     name: str
@@ -110,7 +110,7 @@ class Cut:
         cut: list[Word] = [("set mark", _CUT), ("reset",)]
         firsts = [(("doff", doff), ("data", at, 8, True, byte)) for doff, at in PAYLOADS for byte in self.first_bytes]
         statements: list[list[Word]] = [
-            [("flags", RST, RST), ("accept",)],  # the other side notices the cut by this reset
+            [("flags", RST, RST), ("accept",)],  # by this reset, the other side notices the cut
             [("mark", _CUT), ("reset",)],
             [("mark", _PASSED), ("accept",)],
             [("flags", SYN | ACK, SYN), ("set mark", _OPENED), ("accept",)],
@@ -135,8 +135,8 @@ def chains_of(rules: Sequence[PacketRule]) -> list[Chain]:
 
 
 REDIRECTING, BLOCKING = Redirect((), 0, 0).place, Block("input", ()).place
-"""In a suspended table the first chain accepts before it redirects, and the second is empty. Both stay, because the
-kernel translates nothing for a new chain, and connections of an ending proxy are closed through them.
+"""In a suspended table the first chain accepts before it redirects, and the second is empty. Both chains stay: they
+close the connections of an ending proxy, and the kernel would not translate these for a new chain.
 """
 
 
@@ -157,7 +157,7 @@ def script(table: str, rules: Sequence[PacketRule]) -> str:
 
 
 def suspending(table: str) -> str:
-    """The nft script after which the table lets all packets pass, and still translates what it redirected."""
+    """The nft script after which the table lets all packets pass, and still translates redirected connections."""
     return _text_of(
         [
             f"add table inet {table}",
@@ -206,8 +206,8 @@ _TEXTS: Mapping[str, Callable[..., str]] = {
 
 
 def _addresses(values: Sequence[str]) -> tuple[str, ...]:
-    """Checks the addresses. Addresses may come from a catalog that others write, so any other text could inject
-    rules.
+    """Checks the addresses. They may come from a catalog that other people write, in which any other text could
+    inject rules.
     """
     for one in values:
         try:

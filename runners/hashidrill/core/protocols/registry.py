@@ -1,20 +1,20 @@
 """Finds products, faults, loads and all other plug-ins by the names that YAML and the command line use.
 
-All of them are entry points: hashidrill's own are in its pyproject.toml, another package's in that package's. If
+All of them are entry points, which each package lists in its pyproject.toml. If
 hashidrill and another package register the same name, the other package wins. An entry point is imported when its name
 is used.
 
     hashidrill.services           PRODUCT = its class (hashidrill.core.protocols.service.Service)
-    hashidrill.default_services   PRODUCT = the same, of one that runs in a datacenter that names no service
+    hashidrill.default_services   PRODUCT = the same, for a service that runs in a datacenter that names none
     hashidrill.signals            the first word of signals that a product's probes write = its class
     hashidrill.settings           PRODUCT = how to read its agents' settings (hashidrill.core.probes.agent_reports)
-    hashidrill.attach             PRODUCT = how to attach a running one (hashidrill.staging.attach.product)
+    hashidrill.attach             PRODUCT = how to attach running agents (hashidrill.staging.attach.product)
     hashidrill.refusals           PRODUCT = how to ask its agent about a configuration (hashidrill.rollouts.gate)
-    hashidrill.attached           kubernetes = what pods add to one (hashidrill.staging.attach.product)
-    hashidrill.commands           COMMAND = a function that adds it (hashidrill.faces.cli.commands)
-    hashidrill.documents          KIND = a function that checks such a file (hashidrill.faces.cli.validate)
+    hashidrill.attached           kubernetes = what pods add to attached agents (hashidrill.staging.attach.product)
+    hashidrill.commands           COMMAND = a function that adds the command (hashidrill.faces.cli.commands)
+    hashidrill.documents          KIND = a function that checks a file of that kind (hashidrill.faces.cli.validate)
     hashidrill.faults             any name = a class, or a module or package in which classes declare their `kind`;
-                                  under the name of a product, they are about its agents
+                                  faults under the name of a product act on its agents
     hashidrill.loads              the same
     hashidrill.probes             the same
 """
@@ -30,10 +30,10 @@ from typing import Any
 from hashidrill.core.errors import UnknownNameError, UsageError
 
 CLIENT = "client"
-"""The kind of load that a client is; an experiment writes it under `clients:`, not under `load:`."""
+"""The kind of load of a client, which an experiment declares under `clients:`, not under `load:`."""
 SERVICES, DEFAULTS, SIGNALS = "hashidrill.services", "hashidrill.default_services", "hashidrill.signals"
 ATTACH = "hashidrill.attach"
-"""The group of the entry points of products that can be attached."""
+"""The group of entry points of the products that can be attached."""
 FAULTS, LOADS, PROBES = "hashidrill.faults", "hashidrill.loads", "hashidrill.probes"
 DOCUMENTS = "hashidrill.documents"
 _PROTOCOLS = {
@@ -42,7 +42,7 @@ _PROTOCOLS = {
     LOADS: ("hashidrill.core.protocols.abc", "Load", "hashidrill.core.loads.base.BaseLoad"),
     PROBES: ("hashidrill.core.protocols.abc", "ProbeKind", "hashidrill.core.probes.declared.DeclaredProbe"),
 }
-"""Entry-point group to the protocol of its classes, and to their usual base class."""
+"""For each group of entry points: the protocol of its classes, and their usual base class."""
 _KIND = re.compile(r'^    kind(?:: ClassVar\[str\])? = "([^"]+)"$', re.MULTILINE)
 
 
@@ -59,21 +59,21 @@ def near(name: str, names: Iterable[str]) -> str:
 @cache
 def _installed() -> Any:
     """The entry points of all distributions, with `select(group=)`. Finding one group takes as long as finding all."""
-    from importlib.metadata import entry_points  # noqa: PLC0415 - not every command asks for a kind or a service
+    from importlib.metadata import entry_points  # noqa: PLC0415 - not every command needs a kind or a service
 
     return entry_points()
 
 
 @cache
 def entries(group: str) -> Mapping[str, Any]:
-    """The entry points of a group by name, hashidrill's own first. Imports none of them."""
+    """The entry points of a group by name, hashidrill's own first. Imports nothing."""
     found = _installed().select(group=group)
     return {each.name: each for each in sorted(found, key=lambda each: not each.value.startswith("hashidrill."))}
 
 
 @cache
 def plugin(group: str, name: str) -> Any:
-    """The object behind an entry point. Raises KeyError, and UsageError when it cannot be imported."""
+    """The object behind an entry point. Raises KeyError for an unknown name, UsageError for a failed import."""
     entry = entries(group)[name]
     try:
         return entry.load()
@@ -83,7 +83,7 @@ def plugin(group: str, name: str) -> Any:
 
 
 class _Services(Mapping[str, Any]):
-    """Every service class by its name; a lookup imports it. Raises UsageError for a broken one."""
+    """Every service class by its name; a lookup imports the class. Raises UsageError for a broken plug-in."""
 
     def __getitem__(self, name: str) -> Any:
         return _checked(SERVICES, name)
@@ -101,7 +101,7 @@ class _Services(Mapping[str, Any]):
 
 
 def services() -> Mapping[str, Any]:
-    """Every service class by its name. A lookup imports it."""
+    """Every service class by its name. A lookup imports the class."""
     return _Services()
 
 
@@ -146,7 +146,7 @@ def probe_kinds() -> list[str]:
 
 
 def summaries(group: str) -> dict[str, str]:
-    """The first line of each kind's docstring, by its text: imports none of those that a package declares."""
+    """The first line of each kind's docstring, by kind. It is read from the source text of a module or package."""
     return {kind: _summary(kind, where) for kind, where in sorted(_kinds(group).items())}
 
 
@@ -177,7 +177,7 @@ def probe(kind: str) -> Any:
 
 
 def product_of(kind: str) -> str:
-    """The product whose agents that kind of fault is about; "" for a fault of any host."""
+    """The product on whose agents that kind of fault acts; "" for a fault of any host."""
     name = next((where for where, found in _by_entry(FAULTS).items() if kind in found), "")
     return name if name in entries(SERVICES) else ""
 
@@ -197,7 +197,7 @@ def _class(group: str, kind: str) -> Any:
         return next(cls for cls in members if isinstance(cls, type) and vars(cls).get("kind") == kind)
     except (ImportError, StopIteration) as error:
         why = f": {error}" if str(error) else ""
-        raise UsageError(f"{kind} should be a class of the module {where}, and is not{why}") from None
+        raise UsageError(f"{kind} should be a class of the module {where}, but is not{why}") from None
 
 
 @cache
@@ -219,8 +219,8 @@ def _by_entry(group: str) -> dict[str, dict[str, Any]]:
 
 
 def kinds_in(room: str) -> dict[str, str]:
-    """Each kind declared in a module, or in a package's modules, with the module; found in the source text, without an
-    import.
+    """Each kind that a module, or a package's modules, declare, with its module. The kinds are read from the source
+    text, without an import.
     """
     spec = find_spec(room)
     if spec is None or spec.origin is None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, order=True)
 class Right:
-    """One rule of a policy, in the words of its product: `Right("consul", "key_prefix", "hashidrill/", "write")`.
+    """One rule of a policy, in the product's own words: `Right("consul", "key_prefix", "hashidrill/", "write")`.
 
     `name` is empty for a resource that a product has only once, like Consul's `operator`.
     """
@@ -26,7 +26,7 @@ class Right:
 
 @dataclass(frozen=True)
 class Left:
-    """Data of a load in a product, at a place of its own, which is useless once the run is over."""
+    """Data that a load leaves at a place of its own in a product, and that is useless once the run is over."""
 
     service: str
     what: str
@@ -39,5 +39,5 @@ class Left:
 
 
 def of_service(service: str, rights: Iterable[Right]) -> list[Right]:
-    """The rights of one product, each once, in order."""
+    """The rights of one product, sorted, without duplicates."""
     return sorted({right for right in rights if right.service == service})

@@ -1,7 +1,7 @@
 """The protocol of a service, which holds all knowledge of one product, and the data it exchanges with a datacenter.
 
-Every product implements `Service`. The protocols after it are optional; `isinstance(service, HasAcls)` tests for
-them, on a class as on an instance.
+Every product implements `Service`. The protocols after it are optional; `isinstance(service, HasAcls)` tests a
+class or an instance for them.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class AgentPlace:
     """One agent that a service wants on a host. Services that name the same host share it.
 
-    `starts=False`: its agent is configured, but only a fault may start it. `beside` names other services: each of
-    them in the datacenter puts an agent of its own on this host too, as a guest (`Service.guests`).
+    `starts=False`: the agent is configured, but only a fault may start it. `beside` names other services: each one
+    that is in the datacenter also puts an agent of its own on this host, as a guest (`Service.guests`).
     """
 
     host: str
@@ -34,13 +34,13 @@ class AgentPlace:
     starts: bool = True
     beside: tuple[str, ...] = ()
     guest: bool = False
-    """The host belongs to another service, whose agent `host:NAME` means."""
-    armed: bool = False  # it breaks its own host, and keeps root's rights over it, which agents lose
+    """The host belongs to another service; `host:NAME` means that service's agent."""
+    armed: bool = False  # the agent breaks its own host, and keeps root's rights over it, unlike other agents
 
 
 @dataclass(frozen=True)
 class Site:
-    """What a service needs to configure the agent at one of its places. `addresses`: of all hosts, by name."""
+    """What a service needs to configure the agent at one of its places. `addresses` holds every host's, by name."""
 
     host: str
     role: str
@@ -51,10 +51,10 @@ class Site:
     binaries: Mapping[str, Path]
     addresses: Mapping[str, str]
     roles: Mapping[str, str] = field(default_factory=dict)
-    """All agents of this host, by their services: `{"nomad": "client", "consul": "client"}`."""
+    """The role of each agent of this host, by service: `{"nomad": "client", "consul": "client"}`."""
     processes: Path = Path("/proc")  # used on hosts where an armed agent sees only its own host's agents
     agents: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """All agents of all hosts, as `roles`."""
+    """For each host, its agents in the form of `roles`."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class AgentPlan:
     TCP, the line `health`.
 
     `config` is written to `Site.config_file` as JSON. `environment` is added to the agents' environment.
-    `as_root=False`: the program would use user id 0 for rights that agents never have, like mounting. If agents run as
-    the sandbox's user, which has number 0 there, this agent runs under another number.
+    `as_root=False`: with user id 0, the program would claim rights that agents never have, like mounting. If agents run
+    as the sandbox's user, whose id there is 0, this agent runs under another id.
     """
 
     config: Mapping[str, Any]
@@ -82,8 +82,8 @@ class AgentPlan:
 class Workspace:
     """The tools that a datacenter lends a service while the service runs.
 
-    `folder` is the service's own, private, and ends with the datacenter. `hide` keeps secrets out of all output from
-    then on: call it before a secret is first used.
+    `folder` is a private folder for this service, removed with the datacenter. `hide` keeps secrets out of all later
+    output: call it before a secret is first used.
     """
 
     folder: Path
@@ -92,7 +92,7 @@ class Workspace:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A binary that a run starts: of that version, or the one at the path `explicit`."""
+    """A binary that a run starts: that version of it, or the file at the path `explicit`."""
 
     name: str
     version: str
@@ -102,15 +102,15 @@ class Wanted:
 SILENT_S = 5.0
 """How long a probe that samples once or twice a second may be silent."""
 LEADS = "leads"
-"""The text of a host's term sample while that host reports that it leads."""
+"""The text of a host's term sample while the host reports that it is the leader."""
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """The signals of one probe, and how long it may be silent before judgements by them are in doubt.
+    """The signals of one probe, and how long it may be silent before judgements that use them are in doubt.
 
-    `regular` is the signal that each sample includes: each host is then checked by itself. Otherwise a sample of any of
-    them on any host is enough.
+    `regular` is a signal that each sample includes: each host is then checked by itself. Without `regular`, a sample of
+    any of the signals on any host is enough.
     """
 
     signals: frozenset[str]
@@ -133,8 +133,8 @@ class Lane:
     """A signal that a report draws as a state over time: `good` if it is 1 or more, otherwise `bad`.
 
     With `names`, the good state is the sample's text: the name of the leader. The live view shows it too, as `TITLE
-    NAME`. `term` is the signal of each host's term, with the text `LEADS` while it leads: a new term is an election,
-    even if the same host wins it.
+    NAME`. `term` is the signal of each host's term, with the text `LEADS` while the host leads: a new term means an
+    election, even if the same host wins.
     """
 
     signal: str
@@ -157,7 +157,7 @@ class Calls(Protocol):
         body: bytes | None = None,
         timeout_s: float = 5.0,
     ) -> ApiAnswer:
-        """One request. Raises FaultError without an answer; any status is an answer."""
+        """Sends one request. Raises FaultError if there is no answer; any status is an answer."""
 
 
 class Service(Protocol):
@@ -173,12 +173,12 @@ class Service(Protocol):
     spec: Any
 
     def __init__(self, spec: Any, *, spares: int = 0, guests: Sequence[str] = ()) -> None:
-        """`guests` are hosts of other services that asked for an agent of this one (`AgentPlace.beside`)."""
+        """`guests` are hosts of other services that want an agent of this service (`AgentPlace.beside`)."""
 
     def places(self) -> Sequence[AgentPlace]:
-        """The hosts it needs, in order, then its guests. A datacenter gives them their addresses.
+        """The hosts that the service needs, in order, then its guests. The datacenter gives each host its address.
 
-        Agents of one role start together, and those of another role after them, in this order.
+        Agents of one role start together; the roles start one after the other, in this order.
         """
 
     def binaries(self) -> Sequence[Wanted]:
@@ -188,8 +188,8 @@ class Service(Protocol):
         """The agent at one of its places."""
 
     async def wait_ready(self, hosts: Hosts, *, within_s: float, agents_run: Callable[[], Awaitable[None]]) -> None:
-        """Returns once it can be used. Raises WaitTimeoutError, and whatever `agents_run` raises (call it at each
-        look).
+        """Returns once the service can be used. Call `agents_run` at each look. Raises WaitTimeoutError, and what
+        `agents_run` raises.
         """
 
 
@@ -202,7 +202,7 @@ class BaseService:
         self.guests = guests
 
 
-# the way it starts, and the settings it adds
+# how a service starts, and what it adds
 
 
 @runtime_checkable
@@ -214,7 +214,7 @@ class StartsAfter(Protocol):
 
 
 def after(service: Service) -> frozenset[str]:
-    """The services that must be ready before it starts, if the datacenter has them."""
+    """The services that must be ready before this one starts, if the datacenter has them."""
     return frozenset(service.after if isinstance(service, StartsAfter) else ())
 
 
@@ -230,7 +230,7 @@ class TakesMemory(Protocol):
     """A service whose agents need more or less memory than USUAL_BYTES."""
 
     agent_bytes: ClassVar[int]
-    """Bytes of one agent under an ordinary load, without the program's own pages."""
+    """Bytes of one agent under an ordinary load, without the pages of the program file."""
 
 
 USUAL_BYTES = 70_000_000
@@ -257,8 +257,8 @@ class Operates(Protocol):
     """A service that does an operator's manual work."""
 
     async def keep(self, hosts: Hosts, tell: Callable[[str], None]) -> None:
-        """Runs while the datacenter is ready, until cancelled. `tell` notes each action in the journal. It may return
-        at once.
+        """Runs while the datacenter is ready, until cancelled; may return at once. `tell` notes each action in the
+        journal.
         """
 
 
@@ -283,7 +283,7 @@ class Reachable(Protocol):
     """A service whose agents have an HTTP API, possibly reached through another transport."""
 
     transport: Any
-    """The httpx2 transport; None: plain HTTP to their addresses."""
+    """The httpx2 transport; None: plain HTTP to the agents' addresses."""
 
 
 # for people who use it
@@ -294,12 +294,12 @@ class HandsOutTokens(Protocol):
     """A service whose users need environment variables, like tokens."""
 
     def access(self) -> Mapping[str, str]:
-        """The variables that each user needs once it is ready. The values count as secrets."""
+        """The variables that each user needs once the service is ready. The values count as secrets."""
 
 
 @runtime_checkable
 class HasOperator(Protocol):
-    """An operator, who may do everything, has other variables than a user."""
+    """A service whose operators, who may do everything, need other variables than its users."""
 
     def login(self) -> Mapping[str, str]:
         """The variables that `hashidrill lab shell` sets. The values count as secrets."""
@@ -336,7 +336,7 @@ class WritesFiles(Protocol):
 
 @runtime_checkable
 class Watched(Protocol):
-    """Probes watch it during a run. `hashidrill.signals` has an entry point for the first word of its signals."""
+    """A service that probes watch during a run. `hashidrill.signals` has an entry point for its signals' first word."""
 
     signals: ClassVar[Mapping[str, type[Any] | None]]
     """Signals that its probes measure and conditions may compare, with units (None: a plain number)."""
@@ -354,8 +354,8 @@ class ShowsMoments(Protocol):
 
     name: ClassVar[str]
     moments: ClassVar[Mapping[str, str]]
-    """The signal of each host that shows a kind of moment: for LEADER_ELECTED its term, with the text LEADS while it
-    leads; for BEHIND its commit index, which counts with that term; for the others a count that rises each time.
+    """For each kind of moment, the hosts' signal that shows it. LEADER_ELECTED: the term, with the text LEADS while the
+    host leads; BEHIND: the commit index, read together with that term; others: a count that rises each time.
     """
 
     def moment_probes(self, hosts: Hosts) -> Sequence[Probe]:
@@ -363,8 +363,8 @@ class ShowsMoments(Protocol):
 
 
 def shower(services: Iterable[Any], kind: str, product: str = "") -> Any:
-    """The service (Service and ShowsMoments) that shows that kind of moment. Raises SelectorError that says why none
-    does.
+    """The service (Service and ShowsMoments) that shows that kind of moment. Raises SelectorError, with the reason, if
+    there is not exactly one.
     """
     known = list(services)
     able = [one for one in known if isinstance(one, ShowsMoments) and {kind, LEADER_ELECTED} <= one.moments.keys()]
@@ -380,7 +380,7 @@ def shower(services: Iterable[Any], kind: str, product: str = "") -> Any:
 
 @runtime_checkable
 class NeedsProbes(Protocol):
-    """Judgements depend on its probes: a silent probe puts them in doubt."""
+    """A service whose probes judgements depend on: a silent probe puts the judgements in doubt."""
 
     probed: ClassVar[Sequence[Sampled]]
     """The signals that its probes sample, for the judge."""
@@ -401,10 +401,10 @@ class ServesProfiles(Protocol):
 
     name: ClassVar[str]
     profiles: ClassVar[str]
-    """The path below which they are: `/debug/pprof/`."""
+    """The path below which the profiles are: `/debug/pprof/`."""
 
     def unprofiled(self) -> str:
-        """Why its servers serve none as they are configured; "" if they do."""
+        """Why its servers, as configured, serve no profiles; "" if they do."""
 
 
 @runtime_checkable
@@ -438,10 +438,10 @@ class HasPeriods(Protocol):
 
 @runtime_checkable
 class HasClosedLoops(Protocol):
-    """A service with kinds of loads that start no operation while `at_once` are in flight (OpenLoop)."""
+    """A service with kinds of loads that start no operation while `at_once` operations are in flight (OpenLoop)."""
 
     at_once: ClassVar[Mapping[str, tuple[str, int]]]
-    """For each kind of load, the parameter that says how many run at once, and its default."""
+    """For each kind of load, the parameter with the number of operations at once, and its default."""
 
 
 # its users' rights
@@ -455,10 +455,10 @@ class HasAcls(Protocol):
         """The rights that its probes, its selectors and the check before a run need."""
 
     def policy(self, rights: Iterable[Right], why: Mapping[Right, str]) -> str:
-        """The product's share of the rights, as a policy for its command line; `why` says what needs each right."""
+        """The part of the rights for this product, as a policy for its command line; `why`: what needs each right."""
 
     async def lacking(self, calls: Calls, rights: Iterable[Right]) -> Sequence[Right]:
-        """The rights for this product that the token lacks. Only reads. Raises InterlockError if it cannot tell."""
+        """The rights for this product that the token lacks. Only reads. Raises InterlockError if that is unknown."""
 
 
 # its roles
@@ -474,7 +474,7 @@ class MovesRoles(Protocol):
 
     @property
     def served(self) -> tuple[str, ...]:
-        """The roles that a `via` can always name, because other hosts stand in if no host has the role."""
+        """The roles that a `via` can always name, because other hosts serve if no host has the role."""
 
     def candidates(self, role: str) -> frozenset[str]:
         """The hosts that may have this role at some moment; empty if none ever can."""
@@ -483,13 +483,13 @@ class MovesRoles(Protocol):
         """How many hosts have this role at one time."""
 
     def impossible(self, role: str) -> str:
-        """Why it has no candidates: `the datacenter has no client agents (...)`."""
+        """Why the role has no candidates: `the datacenter has no client agents (...)`."""
 
     async def select(self, role: str, hosts: Hosts) -> Sequence[Host]:
         """The hosts that have this role now. Raises SelectorError when there is none."""
 
     async def serving(self, role: str, hosts: Hosts) -> Sequence[Host]:
-        """The hosts whose agents a load goes through, for a `via` of that role. Raises SelectorError."""
+        """The hosts whose agents a load uses if its `via` names that role. Raises SelectorError."""
 
 
 class RolesOfPlaces:

@@ -72,7 +72,7 @@ def test_as_many_operations_as_it_may_have_under_way_are_an_offer(builder, at_on
     assert set(found.values()) == {finding}
     held = finding is Finding.HELD
     assert bool(verdict.doubts) is not held
-    said = f"churn offered 0.0/s of 20.0/s asked for 19s: all that the datacenter took with {at_once} under way at once"
+    said = f"20.0/s asked for 19s: all that the datacenter accepts with the load's limit of {at_once} in flight"
     assert any(said in note for note in verdict.notes) is held
 
 

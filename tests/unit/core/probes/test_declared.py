@@ -69,7 +69,7 @@ def test_a_probe_is_a_signal_like_any_other():
         ({"page": '{kind: http, url: "http://a/", headers: {Host: abc}}'}, "not a header that a probe can set"),
         ({"page": '{kind: http, url: "http://a/", headers: {A: {env: X, file: y}}}'}, "name either a variable"),
         ({"page": '{kind: http, url: "http://a/", regex: "("}'}, "not a regular expression"),
-        ({"page": '{kind: http, url: "http://a/", regex: "(a+)+$"}'}, "may search for ever"),
+        ({"page": '{kind: http, url: "http://a/", regex: "(a+)+$"}'}, "a search may never end"),
         ({"page": '{kind: http, url: "http://a/", equals: x}'}, "say where it is"),
         ({"page": '{kind: http, url: "http://a/", json: a, regex: b}'}, "either at a place in JSON"),
         ({"page": '{kind: tcp, address: "a"}'}, "write HOST:PORT"),
@@ -147,7 +147,7 @@ def test_the_local_datacenter_has_no_way_to_the_world():
     for other in ("http://prometheus:9090/", "http://127.0.0.1/", "http://[::1]/"):
         [(loc, text)] = outside(loaded(f'{{kind: http, url: "{other}"}}'), hosts, "10.73.0.0/24")
         assert loc == ("probes", "page", "url")
-        assert "no network but its own" in text
+        assert "has only its own network" in text
 
 
 @pytest.mark.lie

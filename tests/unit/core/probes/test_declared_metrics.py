@@ -171,7 +171,7 @@ def test_a_cached_answer_is_unknown():
         ({"series": ["up{job=a}"]}, "is not a series"),
         ({"series": ['up{job="a" env="b"}']}, "is not a series"),
         ({"series": ['up{job=~"("}']}, "not a regular expression"),
-        ({"series": ['up{job=~"(a+)+"}']}, "may search for ever"),
+        ({"series": ['up{job=~"(a+)+"}']}, "a search may never end"),
         ({"series": []}, "series"),
         ({"url": "http://a/?x=1"}, "has a query"),
         ({"source": "page", "each": {"a": ["b"]}}, "a probe for each page"),

@@ -93,5 +93,5 @@ def test_telemetry_that_stands_still_is_a_look_that_failed():
     interval.goes_on(first, 20.0)
     interval.goes_on(second, 22.0)
     interval.goes_on(second, 40.0)
-    with pytest.raises(SickError, match="has stood still for 28s, since 12:00:20"):
+    with pytest.raises(SickError, match="has not changed for 28s, since 12:00:20"):
         interval.goes_on(second, 50.0)

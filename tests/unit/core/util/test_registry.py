@@ -125,7 +125,7 @@ def test_a_service_without_what_every_service_has_is_refused(installed):
 def test_a_kind_that_its_module_does_not_have_is_one_message(monkeypatch):
     monkeypatch.setattr(registry, "_kinds", lambda _: {"ledger.lose": "ledger_faults"})
     monkeypatch.setitem(sys.modules, "ledger_faults", SimpleNamespace())
-    with pytest.raises(UsageError, match=r"ledger.lose should be a class of the module ledger_faults, and is not"):
+    with pytest.raises(UsageError, match=r"ledger.lose should be a class of the module ledger_faults, but is not"):
         registry.fault("ledger.lose")
 
 
