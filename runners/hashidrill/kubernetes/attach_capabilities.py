@@ -1,4 +1,4 @@
-"""The capabilities that Kubernetes and carriers add to attached hosts: checked before a run, held during it."""
+"""The capabilities that Kubernetes and carriers add to attached hosts, checked before a run and held during it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NO_MACHINE = "services.kubernetes.chaosd names no chaosd on it"
 
 
 async def located(target: AttachTarget, connect: Connect | None = None) -> AttachTarget:
-    """Adds an address for each product whose agents are pods; unchanged without any. Raises AttachError."""
+    """Adds an address for each product whose agents are pods; changes nothing without pods. Raises AttachError."""
     if not target.kubernetes.get("pods"):
         return target
     from hashidrill.kubernetes import pods  # noqa: PLC0415 - see _cluster
@@ -38,7 +38,7 @@ async def located(target: AttachTarget, connect: Connect | None = None) -> Attac
 async def reached(
     target: AttachTarget, tell: Callable[[str], None] = lambda _: None, connect: Connect | None = None
 ) -> AsyncIterator[AttachTarget]:
-    """The target whose agents' pods are reachable inside the block: forwarded where `located` found no route to them.
+    """The target, whose agents' pods are reachable inside the block: by forwards if `located` found no route to them.
 
     Raises AttachError.
     """
@@ -53,7 +53,7 @@ async def reached(
 
 @asynccontextmanager
 async def watched(target: AttachTarget, connect: Connect | None = None) -> AsyncIterator[LookAtPods | None]:
-    """A function that reads the current addresses of the agents' pods; None if they are not pods. Raises
+    """A function that reads the current addresses of the agents' pods; None if the agents are not pods. Raises
     AttachError.
     """
     if not target.kubernetes.get("pods"):
@@ -66,7 +66,7 @@ async def watched(target: AttachTarget, connect: Connect | None = None) -> Async
 
 
 async def look(target: AttachTarget, estate: Estate, connect: Connect | None = None) -> Offers:
-    """What can be done to each host beyond its agents' APIs; it changes nothing. Empty without carriers and backends.
+    """What is possible on each host beyond its agents' APIs; changes nothing. Empty without carriers and backends.
 
     Raises AttachError. `connect` is for tests.
     """
@@ -100,10 +100,10 @@ async def held(
     connect: Connect | None = None,
     awaited: Collection[str] = (),
 ) -> AsyncIterator[Parts]:
-    """By host, the capabilities that carriers and backends add, held inside the block. Raises AttachError.
+    """For each host, the capabilities that carriers and backends add, held inside the block. Raises AttachError.
 
-    `deadline_s`: how long their effects may last without a renewal. `undoing`: effects are only reverted, and the
-    hosts that are `awaited` may be restarting.
+    `deadline_s`: how long their effects may last without a renewal. `undoing`: effects are only reverted; then the
+    `awaited` hosts may be restarting.
     """
     async with open_carriers.carried(
         target,
@@ -128,7 +128,7 @@ async def held(
             except AttachError as error:
                 if not undoing:
                     raise
-                tell(f"nothing of Chaos Mesh or Litmus is taken back: {error}")  # what others put there still is
+                tell(f"no object of Chaos Mesh or Litmus is deleted: {error}")  # carriers still revert their effects
             else:
                 cluster.tell = tell
                 owner = {"run": run or "heal", "datacenter": target.name, "who": who, "deadline_s": deadline_s}
@@ -145,7 +145,7 @@ def _add(
     *,
     undoing: bool,
 ) -> None:
-    """Removing an object only needs its name, not the pod or chaosd that it was aimed at."""
+    """Adds capabilities to `parts`. To undo, an object's name is enough, even if its pod or chaosd is gone."""
     from hashidrill.kubernetes.chaos_mesh.objects import of_machine, of_pod  # noqa: PLC0415 - see _cluster
     from hashidrill.kubernetes.litmus.engines import AimedAt, AimedAtNode, WatchedNode  # noqa: PLC0415 - as above
     from hashidrill.kubernetes.objects import Owned  # noqa: PLC0415 - as above
@@ -171,7 +171,7 @@ class _Place(NamedTuple):
     pod: str
     why_no_pod: str
     node: str = ""
-    """That the pod is on."""
+    """The node of the pod."""
 
 
 async def _looked(target: AttachTarget, estate: Estate, connect: Connect | None) -> dict[str, Offer]:
@@ -181,7 +181,7 @@ async def _looked(target: AttachTarget, estate: Estate, connect: Connect | None)
     said["forward"] = bool(target.kubernetes.get("unrouted"))
     if unknown := sorted({*said["lacks"]} - {*CHAOS}):
         where = f"{target.path}: {target.kubernetes.get('place', PLACE)}.lacks"
-        raise AttachError(f"{where}: {unknown[0]!r} is no kind of Chaos Mesh: {near(unknown[0], CHAOS)}")
+        raise AttachError(f"{where}: {unknown[0]!r} is not a kind of Chaos Mesh: {near(unknown[0], CHAOS)}")
     async with _cluster(target, connect) as cluster:
         places = await _places(target, estate, cluster)
     on: dict[str, list[str]] = {}
@@ -260,7 +260,7 @@ async def remove_objects(
     connect: Connect | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> list[str]:
-    """Deletes all of these, found by their labels, and reports each; returns why others stay. Raises HashidrillError.
+    """Deletes the objects that `objects_left` lists, reports each, and returns why others stay. Raises HashidrillError.
 
     `tell` receives the reason of each wait.
     """

@@ -1,7 +1,7 @@
-"""Requests to one Kubernetes API server. None waits without a limit, and each error says what to do.
+"""Requests to one Kubernetes API server. Each request has a time limit, and each error says what to do.
 
-Objects are plain dicts, as the API has them. lightkube reads kubeconfigs, contexts, certificates, tokens, login
-programs and the service account of a pod, and takes any kind of resource.
+Objects are plain dicts, as in the API. lightkube reads kubeconfigs, contexts, certificates, tokens, login programs
+and the service account of a pod, and accepts any kind of resource.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ with extra("kubernetes", PLACE):
 
 T = TypeVar("T")
 ANSWERS_WITHIN_S = 10.0
-"""How long one request may take, with logging in."""
+"""How long one request may take, including the login."""
 ROUTE_WITHIN_S = 2.0
 """How long an agent may take to answer at the address of its pod."""
 _OF_AGENT = (200, 500)
-"""What agents answer to the question for their health; 500 without a leader."""
+"""The statuses with which agents answer a request for their health; 500 without a leader."""
 BUSY_WITHIN_S = 15.0
-"""How long a request is made again to a server that says HTTP 429: less than one try of a revert takes."""
+"""How long a request is repeated while the server answers HTTP 429: less than the time of one attempt to revert."""
 _RETRY_AFTER_S = 1.0
-"""The wait if a server names none: API servers use one second themselves."""
+"""The wait if a server names none; API servers usually name one second."""
 _STDOUT, _ENDED = 1, 3
 """Channels of a command that runs in a container."""
 _FORBIDDEN, _GONE, _CONFLICT, _BUSY = 403, 404, 409, 429
@@ -74,7 +74,7 @@ class ClusterError(FaultError):
 
 
 class _BusyError(Exception):
-    """HTTP 429: the server wants to be asked again later."""
+    """HTTP 429: the server asks to repeat the request later."""
 
     def __init__(self, text: str, response: httpx2.Response) -> None:
         super().__init__(text)
@@ -83,19 +83,19 @@ class _BusyError(Exception):
 
 
 class Cluster:
-    """One API server in one namespace. `context` names it for messages and commands; "" in a pod of its own."""
+    """One API server and one namespace. `context` is for messages and commands; "" if hashidrill runs in a pod."""
 
     def __init__(self, client: AsyncClient, namespace: str, context: str, server: str) -> None:
         self._client, self.namespace, self.context, self.server = client, namespace, context, server
         self.tell: Callable[[str], None] = lambda _: None
-        """Hears what takes long while it is waited for."""
+        """Called with the reason of a long wait."""
         self.deleted_s: dict[tuple[str, str], float] = {}
-        """When each object's deletion was asked for first; several connections to one server may share it."""
+        """When the deletion of each object was first requested; several connections to one server may share this."""
         self.unrouted: Callable[[Login, str], Awaitable[str]] = _no_answer
-        """Why an agent does not answer from here at the URL of its pod's own address; "" if it does."""
+        """Why an agent does not answer this machine at the URL of its pod's own address; "" if it does."""
 
     def since_deletion_s(self, kind: str, name: str) -> float:
-        """Seconds since the first request to delete it: repeated tries share one waiting time."""
+        """Seconds since the first request to delete the object; repeated attempts share one waiting time."""
         now_s = anyio.current_time()
         return now_s - self.deleted_s.setdefault((kind, name), now_s)
 
@@ -103,7 +103,7 @@ class Cluster:
         await self._client.aclose()
 
     def streams(self) -> httpx2.AsyncClient:
-        """A client with the same login for connections that last: any number at once."""
+        """A client with the same login for long connections, any number of them at once."""
         params = ConnectionParams(httpx2.Timeout(ANSWERS_WITHIN_S), trust_env=False)
         return httpx2.AsyncClient(
             **params.httpx_params(self._client.config), limits=httpx2.Limits(max_connections=None)
@@ -115,7 +115,7 @@ class Cluster:
         return f"kubectl {context}-n {self.namespace} {command}"
 
     async def get(self, api: str, kind: str, name: str) -> dict[str, Any] | None:
-        """The object in the namespace; None when there is none. Raises ClusterError."""
+        """The object in the namespace; None if there is none. Raises ClusterError."""
         try:
             return await self._ask(f"read {kind} {name}", lambda: self._client.get(_namespaced(api, kind), name))
         except ClusterError as error:
@@ -124,7 +124,7 @@ class Cluster:
             raise
 
     async def listed(self, api: str, kind: str, labels: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
-        """All of them in the namespace, with these labels. Raises ClusterError."""
+        """All objects of this kind in the namespace with these labels. Raises ClusterError."""
 
         async def every() -> dict[str, Any]:
             of = self._client.list(_namespaced(api, kind), labels=dict(labels or {}), chunk_size=200)
@@ -134,7 +134,7 @@ class Cluster:
         return found
 
     async def create(self, api: str, kind: str, made: Mapping[str, Any]) -> dict[str, Any]:
-        """The object as the server keeps it. Raises ClusterError."""
+        """Creates the object; returns it as the server keeps it. Raises ClusterError."""
         resource = _namespaced(api, kind)
         body = resource({**made, "apiVersion": api, "kind": kind})
         return await self._ask(f"create {kind} {made['metadata']['name']}", lambda: self._client.create(body))
@@ -153,7 +153,7 @@ class Cluster:
                 raise
 
     async def delete(self, api: str, kind: str, name: str) -> bool:
-        """Requests its deletion; False when it is missing. It vanishes when its finalizers are done. Raises
+        """Requests the object's deletion; False if it is missing. It vanishes once its finalizers are done. Raises
         ClusterError.
         """
 
@@ -170,24 +170,24 @@ class Cluster:
         return True
 
     async def definition(self, plural: str, group: str) -> dict[str, Any] | None:
-        """A CustomResourceDefinition; None when the cluster has none of that name. Raises ClusterError."""
+        """A CustomResourceDefinition; None if the cluster has none of that name. Raises ClusterError."""
         resource = create_global_resource(
             "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions"
         )
         return await self._of_cluster(resource, "CustomResourceDefinition", f"{plural}.{group}")
 
     async def node(self, name: str) -> dict[str, Any] | None:
-        """A node; None when the cluster has none of that name. Raises ClusterError."""
+        """A node; None if the cluster has none of that name. Raises ClusterError."""
         return await self._of_cluster(Node, "Node", name)
 
     async def namespace_there(self) -> bool:
-        """Whether the cluster has the namespace. Raises ClusterError, also without the right to ask."""
+        """Whether the cluster has the namespace. Raises ClusterError, also if the right to read it is missing."""
         return await self._of_cluster(Namespace, "Namespace", self.namespace) is not None
 
     async def run(self, pod: str, container: str, command: Sequence[str]) -> str:
         """What a command in a container prints, however it ends. Raises ClusterError.
 
-        By the WebSocket protocol `v4.channel.k8s.io`, as `kubectl exec`: each message begins with its channel.
+        Like `kubectl exec`, it uses the WebSocket protocol `v4.channel.k8s.io`: a message begins with its channel.
         """
         what = f"run {command[0]} in the container {container} of pod {pod}"
         asked = {"container": container, "stdout": "true", "stderr": "true", "command": list(command)}
@@ -207,7 +207,7 @@ class Cluster:
                             break
         except TimeoutError:
             raise ClusterError(f"{self._where}: {what}: no answer within {ANSWERS_WITHIN_S:g}s") from None
-        except Exception as error:  # noqa: BLE001 - httpx2 lets errors of what it is made of through, also in groups
+        except Exception as error:  # noqa: BLE001 - httpx2 passes on errors of its own libraries, also in groups
             raise self._not_run(what, first_cause(error)) from None
         if not printed:
             raise ClusterError(f"{self._where}: {what}: it printed nothing; {why or 'it ended'}")
@@ -222,9 +222,9 @@ class Cluster:
         return ClusterError(f"{self._where}: {what}: HTTP {response.status_code}{helps}", response.status_code)
 
     async def may(self, verb: str, resource: str, name: str = "") -> bool:
-        """Whether we may do that to a `resource` like pods or podchaos.chaos-mesh.org; True if the server does not say.
+        """Whether we may do that to a `resource` like pods or podchaos.chaos-mesh.org; True if the server cannot tell.
 
-        `name`: one object that is in no namespace.
+        `name`: one object without a namespace.
         """
         plural, _, group = resource.partition(".")
         of_cluster = bool(name) or plural == "nodes"
@@ -247,7 +247,7 @@ class Cluster:
             raise
 
     async def _ask(self, what: str, ask: Callable[[], Awaitable[Any]]) -> dict[str, Any]:
-        """Asks again while the server is too busy, when it says to. Raises ClusterError, as `_asked`."""
+        """Sends the request, and repeats it when a busy server says so. Raises ClusterError, like `_asked`."""
         began_s = anyio.current_time()
         while True:
             try:
@@ -256,8 +256,8 @@ class Cluster:
                 waited_s = anyio.current_time() - began_s
                 if waited_s + error.retry_after_s > BUSY_WITHIN_S:
                     raise ClusterError(
-                        f"{error}; it said so for {waited_s:.0f}s, and to wait {error.retry_after_s:g}s more: its"
-                        " limits on requests hold us back; try again when it has less to do",
+                        f"{error}; it said so for {waited_s:.0f}s, and to wait {error.retry_after_s:g}s more: it limits"
+                        " our requests; try again when it is less busy",
                         _BUSY,
                     ) from None
                 await pause(error.retry_after_s)
@@ -291,22 +291,22 @@ class Cluster:
         said = status.message or status.reason or f"HTTP {status.code}"
         if status.code == 401:
             why = _expired(self._client.config)
-            return f"{said}: it does not know who we are;{why} log in again with `{self.kubectl('get pods')}`"
+            return f"{said}: it does not accept our login;{why} log in again with `{self.kubectl('get pods')}`"
         if status.code == 403 and "is being terminated" in said:
-            return f"{said}: somebody is deleting the namespace"
-        if status.code == 403 and "denied the request" not in said:  # that is admission, which no role helps with
+            return f"{said}: the namespace is being deleted"
+        if status.code == 403 and "denied the request" not in said:  # a refusal by admission, which no role changes
             return f"{said}; `hashidrill staging acl kubernetes EXPERIMENT` prints the role that allows it"
         if status.code == 404 and (status.details is None or status.details.kind in (None, "", "namespaces")):
             no_kind = status.details is None or not status.details.kind
             missing = "its CustomResourceDefinition" if no_kind else f"the namespace {self.namespace}"
-            return f"{said}; is {missing} there?"
+            return f"{said}; does {missing} exist?"
         return said
 
 
 async def _no_answer(login: Login, url: str) -> str:
-    """A proxy may accept every connection, with a certificate of its own too: the agent has to answer.
+    """Why the agent itself does not answer. A connection is not enough: a proxy may accept each, even with TLS.
 
-    It gets no token, as it may be another's.
+    The request has no token, because a stranger may answer.
     """
     product = attachables([login.service])[login.service]
     async with Wire(Login(login.service, url, login.tls)) as wire:
@@ -318,7 +318,7 @@ async def _no_answer(login: Login, url: str) -> str:
 
 
 def _expired(one: Any) -> str:
-    """That the client certificate of a kubeconfig's user is over; "" if it is not, or cannot be read."""
+    """Says that the client certificate of a kubeconfig's user has expired; "" if it has not, or is unreadable."""
     from cryptography import x509  # noqa: PLC0415 - only for a login that is refused
 
     user = one.user
@@ -342,7 +342,7 @@ def _namespaced(api: str, kind: str) -> Any:
 
 
 def cluster_of(settings: Mapping[str, Any], *, transport: httpx2.AsyncBaseTransport | None = None) -> Cluster:
-    """The cluster of an Attach file, without any request. Raises AttachError for an unusable kubeconfig."""
+    """The cluster of an attach file; sends no request. Raises AttachError for an unusable kubeconfig."""
     file, context = settings["kubeconfig"], settings.get("context")
     where, place = file or "the service account of our own pod", settings.get("place", PLACE)
     found: KubeConfig | None = None
@@ -354,8 +354,8 @@ def cluster_of(settings: Mapping[str, Any], *, transport: httpx2.AsyncBaseTransp
         helps = helps if file else f"; name a `kubeconfig` under {place}, or set KUBECONFIG"
         raise AttachError(f"{where}: {error}{helps}") from None
     except KeyError as error:
-        raise AttachError(f"{where}: there is no {error}, which a context or a pod has") from None
-    except Exception as error:  # noqa: BLE001 - a file that anybody may have written, read by others' code
+        raise AttachError(f"{where}: it lacks {error}, which a context or a pod needs") from None
+    except Exception as error:  # noqa: BLE001 - any person may have written the file, and a library parses it
         raise AttachError(f"{where}: not a kubeconfig: {type(error).__name__}: {error}") from None
     if one is None or one.user is None:
         raise AttachError(f"{where}: the context {context or found.current_context} names no user to log in as")
@@ -375,7 +375,7 @@ def _other_contexts(found: KubeConfig, context: str, place: str) -> str:
 
 @asynccontextmanager
 async def connected(settings: Mapping[str, Any], connect: Connect = cluster_of) -> AsyncIterator[Cluster]:
-    """Closed at the end of the block. Raises AttachError."""
+    """The cluster of an attach file, closed at the end of the block. Raises AttachError."""
     cluster = connect(settings)
     try:
         yield cluster

@@ -1,4 +1,4 @@
-"""The base of Chaos Mesh's and Litmus's faults: one object, which is created and deleted, and never trusted as
+"""The base of Chaos Mesh's and Litmus's faults: one object, which is created and deleted; its status is never a
 proof.
 """
 
@@ -36,39 +36,39 @@ def _provable(value: Duration) -> Duration:
 
 Delay = Annotated[Duration, AfterValidator(_provable)]
 Container = Annotated[str, Field(min_length=1)]
-"""The name of a container. The official charts name that of the agent after the product."""
+"""The name of a container. The official charts name the agent's container after the product."""
 
 
 class ExternalFault(BaseFault[P]):
-    """One object, aimed at the target alone. `undo` also holds `object`: its kind, name and namespace."""
+    """One object whose only target is the fault's host. `undo` also holds `object`: its kind, name and namespace."""
 
     system: ClassVar[System]
     injector: ClassVar[type[Any]]
     """The capability that names the target in the injector's cluster."""
     object_kind: ClassVar[str]
     seen_within_s: ClassVar[float]
-    """How long the injector and the reporter may take."""
+    """How long the injector and the observer may take."""
     by_netem: ClassVar[bool] = False
     no_netem: ClassVar[str]
     """Why a node without netem is refused."""
     accesses: ClassVar[Sequence[str]] = ("create", "delete", "get", "list")
     shows: ClassVar[Effect | None] = None
-    """Its effect, if no parameter changes that; None: see `effect`."""
+    """The fault's effect, if it depends on no parameter; None: see `effect`."""
 
     def spec(self, agent: str) -> Mapping[str, Any]:
         """The object's spec without its target and its duration."""
         raise NotImplementedError
 
     def effect(self, agent: str) -> Effect:
-        """What an observer sees: by default `shows`, and without it answers that take `delay` longer."""
+        """What an observer sees: `shows`, or else answers that take `delay` longer."""
         return self.shows or Slow(float(self.params.delay))  # type: ignore[attr-defined]
 
     def wanted(self, undo: Undo) -> Mapping[str, Any]:
-        """The same as `spec`, for a fault whose object names more than its own host. Pure."""
+        """The spec of this fault's object; differs from `spec` if the object names more than the host. Pure."""
         return self.spec(undo["agent"])
 
     def impossible_in(self, cluster: Mapping[str, Any]) -> str:
-        """Why that cluster cannot have it on the agent, by its attach file and its pods; "" if it can.
+        """Why that cluster cannot have the fault on the agent, by its attach file and its pods; "" if it can.
 
         `cluster`: `netem`, `lacks` and `drain` of the attach file, the agent's `node`, the `others` on that node, and
         whether agents are reached by a `forward`.
@@ -81,7 +81,7 @@ class ExternalFault(BaseFault[P]):
             return (
                 "it could not be proven: its agent is reached by a forward, which ends on the loopback inside the pod,"
                 " behind the network that the fault breaks; run hashidrill in a pod of that cluster"
-                " (`hashidrill staging acl kubernetes EXPERIMENT --job IMAGE`), or where its pods are routed to"
+                " (`hashidrill staging acl kubernetes EXPERIMENT --job IMAGE`), or on a machine that routes to the pods"
             )
         return ""
 
@@ -101,9 +101,9 @@ class ExternalFault(BaseFault[P]):
         name = f"{plural_of(self.object_kind)}.{self.system.group}"
         rights = [Right("kubernetes", name, access=access) for access in self.accesses]
         rights.append(Right("kubernetes", "customresourcedefinitions.apiextensions.k8s.io", name, "get"))
-        rights.append(Right("kubernetes", "pods", access="list"))  # which host is which pod
+        rights.append(Right("kubernetes", "pods", access="list"))  # to find the pod of each host
         if PodStatus in self.capabilities:
-            # who may run commands in a pod needs no right to read what the kubelet reports of it
+            # `Uses` runs a command in the pod, and does not read the kubelet's report
             of_pod = EXEC if isinstance(self.effect(""), Uses) else [Right("kubernetes", "pods", access="get")]
             rights.extend(of_pod)
         return rights
@@ -126,7 +126,7 @@ class ExternalFault(BaseFault[P]):
         )
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """By the effect alone. If it is not as asked, `measured` adds what the controller says."""
+        """Judges the effect alone. If the effect is not as expected, `measured` adds the controller's report."""
         seen = await self.effect(undo["agent"]).look(self.hosts, undo, present=present)
         objects = self._objects(undo["host"])
         if present:

@@ -29,7 +29,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 def schema_of(definition: Mapping[str, Any], version: str) -> Mapping[str, Any] | None:
-    """The schema of a version that is served; None when that version is not."""
+    """The schema of that version; None if the definition does not serve that version."""
     for one in definition.get("spec", {}).get("versions", ()):
         if one.get("name") == version and one.get("served"):
             found: Mapping[str, Any] = one.get("schema", {}).get("openAPIV3Schema", {})
@@ -38,7 +38,7 @@ def schema_of(definition: Mapping[str, Any], version: str) -> Mapping[str, Any] 
 
 
 def problems(value: Any, schema: Mapping[str, Any], at: str = "spec", *, closed: bool = False) -> Iterator[str]:
-    """Everything that the server would refuse or drop, with its place; fields that the schema leaves open pass.
+    """Everything that the server would refuse or drop, with its place; the schema may leave fields open.
 
     `closed`: if a schema names fields, unknown ones are problems even if the server would keep them, because nothing
     reads them.
@@ -54,7 +54,7 @@ def problems(value: Any, schema: Mapping[str, Any], at: str = "spec", *, closed:
         yield f"{at}: expected {_a(wanted)}, got {shown(value)}"
         return
     if "enum" in schema and value not in schema["enum"]:
-        yield f"{at}: {shown(value)} is not one of them: {near(str(value), map(str, schema['enum']))}"
+        yield f"{at}: {shown(value)} is not an allowed value: {near(str(value), map(str, schema['enum']))}"
     yield from _out_of_bounds(value, schema, at)
     if isinstance(value, Mapping):
         yield from _of_fields(value, schema, at, closed=closed)
@@ -83,7 +83,7 @@ def _of_fields(value: Mapping[str, Any], schema: Mapping[str, Any], at: str, *, 
         elif isinstance(others, Mapping):
             yield from problems(item, others, f"{at}.{name}", closed=closed)
         elif not left_open:
-            then = "nobody would read it" if schema.get("x-kubernetes-preserve-unknown-fields") else "would drop it"
+            then = "nothing would read it" if schema.get("x-kubernetes-preserve-unknown-fields") else "would drop it"
             yield f"{at}.{name}: the cluster's definition does not have it, and {then}: {near(name, known)}"
     for name in schema.get("required", ()):
         if name not in value:
@@ -91,7 +91,7 @@ def _of_fields(value: Mapping[str, Any], schema: Mapping[str, Any], at: str, *, 
 
 
 def dropped(sent: Any, kept: Any, at: str = "spec") -> Iterator[str]:
-    """The places of values that were sent but not kept; added ones do not count."""
+    """The places of values that were sent but not kept; values that the server added do not count."""
     if isinstance(sent, Mapping):
         for name, value in sent.items():
             if not isinstance(kept, Mapping) or name not in kept:
@@ -107,7 +107,7 @@ def dropped(sent: Any, kept: Any, at: str = "spec") -> Iterator[str]:
 
 
 def _matches(pattern: str, value: str) -> bool:
-    """Whether it matches; the server decides about patterns that Python cannot read."""
+    """Whether the value matches; True for patterns that Python cannot read, about which the server decides."""
     try:
         return re.search(pattern, value) is not None
     except re.error:
@@ -122,18 +122,18 @@ OURS = {"app.kubernetes.io/managed-by": "hashidrill"}
 RUN, DATACENTER = "hashidrill/run", "hashidrill/datacenter"
 OWNER, FAULT = "hashidrill/owner", "hashidrill/fault"
 GONE_WITHIN_S = 30.0
-"""How long a deleted object may take: its controller first reverts what it did. Less than one try of a revert."""
+"""How long a deleted object may take to vanish: its controller first reverts. Less than one attempt to revert."""
 TOLD_AFTER_S = 5.0
 """A working controller takes a second or two: after this time, the wait is explained."""
 _LOOKS_AGAIN_S = 5.0
-"""How long the next try waits for a deletion that was waited for already: its controller had its time."""
+"""How long a later attempt waits again for the same deletion, whose controller has already had its time."""
 _LONGEST_NAME, _LONGEST_LABEL = 53, 63
-"""Controllers make names and labels of their own from that of an object."""
+"""Controllers make longer names and labels from the name of an object."""
 
 
 @dataclass(frozen=True)
 class Owned:
-    """The owner of these objects, and their lifetime without a deletion."""
+    """The owner of a run's objects, and how long the objects last if they are not deleted."""
 
     run: str
     datacenter: str
@@ -141,7 +141,7 @@ class Owned:
     deadline_s: float
 
     def named(self, fault_id: str) -> str:
-        """A name that Kubernetes takes, this run's and this fault's alone."""
+        """A name that Kubernetes accepts and that is unique to this run and this fault."""
         text = re.sub(r"[^a-z0-9]+", "-", f"hashidrill-{self.run}-{fault_id}".lower())
         digest = hashlib.sha256(f"{self.run}/{fault_id}".encode()).hexdigest()[:10]
         return f"{text[: _LONGEST_NAME - len(digest) - 1].strip('-')}-{digest}"
@@ -167,16 +167,16 @@ def label(text: str) -> str:
 async def check(
     cluster: Cluster, system: System, kind: str, spec: Mapping[str, Any], rights: Sequence[Right] = ()
 ) -> None:
-    """Raises FaultError where that cluster lacks the kind, refuses or drops a part of the spec, or denies a right."""
+    """Raises FaultError if that cluster lacks the kind, refuses or drops a part of the spec, or denies a right."""
     definition = await cluster.definition(plural_of(kind), system.group)
     if definition is None:
         raise FaultError(
-            f"Kubernetes {cluster.server} knows no {kind} of {system.group}; is {system.name} installed there?"
+            f"Kubernetes {cluster.server} has no {kind} of {system.group}; is {system.name} installed there?"
         )
     schema = schema_of(definition, system.version)
     if schema is None:
         raise FaultError(
-            f"Kubernetes {cluster.server} serves no {kind} of {system.api}, the version that hashidrill speaks"
+            f"Kubernetes {cluster.server} serves no {kind} of {system.api}, the version that hashidrill uses"
         )
     wrong = list(problems(spec, schema.get("properties", {}).get("spec", {}), closed=system.closed))
     if wrong:
@@ -206,15 +206,15 @@ async def _check_rights(cluster: Cluster, rights: Sequence[Right]) -> None:
 async def create(
     cluster: Cluster, system: System, kind: str, metadata: Mapping[str, Any], spec: Mapping[str, Any]
 ) -> None:
-    """Nothing when it is there already. Raises FaultError; then what was created is deleted again."""
+    """Creates the object unless it exists. Raises FaultError, after deleting the object that it created."""
     name = str(metadata["name"])
     if await cluster.get(system.api, kind, name) is not None:
-        return  # from a try before: its name is this fault's alone
+        return  # from an earlier attempt: only this fault uses its name
     made = await cluster.create(system.api, kind, {"metadata": metadata, "spec": spec})
     if lost := list(dropped(spec, made.get("spec", {}))):
         await cluster.delete(system.api, kind, name)
         raise FaultError(
-            f"{kind} {name}: the API server dropped {', '.join(lost)}: its definition is older than what was asked for;"
+            f"{kind} {name}: the API server dropped {', '.join(lost)}: its definition is older than the request needs;"
             f" update the CustomResourceDefinitions of {system.name}"
         )
 
@@ -229,9 +229,9 @@ async def remove(
     way_out: str,
     within_s: float = GONE_WITHIN_S,
 ) -> None:
-    """Deletes it and waits until there is none: `within_s` in all, however often it is tried.
+    """Deletes the object and waits until it is gone: `within_s` in all, over all attempts.
 
-    Raises FaultError with the `way_out` where it stays.
+    Raises FaultError with the `way_out` if the object stays.
     """
     waited_s = cluster.since_deletion_s(kind, name)
     if not await cluster.delete(system.api, kind, name):
@@ -247,8 +247,8 @@ async def remove(
         if not told and cluster.since_deletion_s(kind, name) >= TOLD_AFTER_S:
             told = True
             cluster.tell(
-                f"{kind} {name} is still there {TOLD_AFTER_S:g}s after it was deleted: {said(found)}; it is waited for"
-                f" up to {within_s:g}s"
+                f"{kind} {name} still exists {TOLD_AFTER_S:g}s after it was deleted: {said(found)}; waiting for up to"
+                f" {within_s:g}s"
             )
         return None, said(found)
 
@@ -261,10 +261,10 @@ async def remove(
 async def ours(
     cluster: Cluster, kinds: Iterable[tuple[System, str]], datacenter: str, tell: Callable[[str], None] | None = None
 ) -> list[tuple[str, str, str]]:
-    """(kind, name, run) of each object that runs of ours, whichever they were, created for that datacenter.
+    """(kind, name, run) of each object that any hashidrill run created for that datacenter.
 
-    Kinds that the cluster does not have hold none. Those that we may not list are told: the role of an experiment gives
-    its own kinds alone, and whoever has it could create no others. Raises FaultError, also when none may be listed.
+    A kind that the cluster does not have counts as having no objects. `tell` receives the kinds that we may not list:
+    an experiment's role covers only its own kinds. Raises FaultError, also if we may list no kind at all.
     """
     labels = {**OURS, DATACENTER: label(datacenter)}
     found: list[tuple[str, str, str]] = []
@@ -286,5 +286,5 @@ async def ours(
     if hidden and not seen:
         raise next(iter(hidden.values()))
     if hidden and tell is not None:
-        tell(f"Kubernetes {cluster.server}: we may not list {', '.join(hidden)}: what others left of these is not seen")
+        tell(f"Kubernetes {cluster.server}: we may not list {', '.join(hidden)}: others' objects of these are unseen")
     return found

@@ -1,7 +1,7 @@
 """Proves the effect of an external fault by the agent's own API and the kubelet's report.
 
-A silent agent may only be unreachable from this machine. So another agent of that product, if there is one, must
-answer at the same time: a broken network here proves nothing.
+If an agent is silent, the cause may be this machine's network. So another agent of that product, if there is one, must
+answer at the same time.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from hashidrill.core.util.wait import pause
 from hashidrill.staging.attach.product import attachables
 
 ANSWERS_S = 1.0
-"""How long an agent may take that answers."""
+"""An agent answers if its reply comes within this time."""
 TRIALS = 9
 _GIVES_UP_S = 5.0
 _SUCCESS = 200
 _MEBIBYTE = 1 << 20
 _TELLS_WITHIN_S = 2.0
-"""An answer says whole seconds, and takes up to one: how far off its time may be read."""
+"""How far off the time in an answer may be: it is in whole seconds, and the answer takes up to a second."""
 LEAST_SKEW_S = 5.0
 LEAST_MEMORY = 64 << 20
-"""In bytes: the memory of an agent moves by less than a quarter of it within seconds."""
-OF_AGENT = "the agent's own API, asked from this machine, while another agent answers"
-OF_API = "the agent's own API, asked from this machine"
-OF_KUBELET = "what the kubelet reports of the pod, read from the API server"
+"""In bytes: an agent's memory changes by less than a quarter of this within seconds."""
+OF_AGENT = "the agent's own API, called from this machine, while another agent answers"
+OF_API = "the agent's own API, called from this machine"
+OF_KUBELET = "the kubelet's report on the pod, read from the API server"
 SHARED = "the API server, which also holds the object of the fault"
 
 
@@ -49,7 +49,7 @@ class Effect(Protocol):
 
 
 async def answered_s(host: Host, agent: str, within_s: float) -> float | None:
-    """The seconds until the agent's API answered with any status; None without an answer in that time."""
+    """The seconds until the agent's API answered with any status; None if it did not answer `within_s`."""
     began_s = anyio.current_time()
     try:
         path = attachables([agent])[agent].health
@@ -60,7 +60,7 @@ async def answered_s(host: Host, agent: str, within_s: float) -> float | None:
 
 
 async def another_answers(hosts: Hosts, undo: Undo) -> str:
-    """Another answering agent of that product: "" for none, `-` if there is no other agent."""
+    """The host of another agent of that product that answers: "" if none answers, `-` if there is no other agent."""
     agent = undo["agent"]
     others = [host for host in hosts.all_hosts() if host.name != undo["host"] and agent in host.roles]
     for host in others:
@@ -87,7 +87,7 @@ class Silent:
         measured = f"{agent} {'answers' if answers else 'does not answer'}"
         if not answers:
             measured += {"": ", and neither does any other", "-": ", and there is no other to ask"}.get(
-                other, f", and that on {other} does"
+                other, f", and the one on {other} does"
             )
         return Evidence(not answers and bool(other), f"{agent} does not answer, and another one does", measured)
 
@@ -100,13 +100,13 @@ class Slow:
     of: ClassVar[str] = "answer"
 
     async def before(self, hosts: Hosts, target: Target) -> Mapping[str, Any]:
-        """Raises FaultError where an answer takes over half of the delay as it is: then the delay would not show."""
+        """Raises FaultError if an answer takes over half of the delay before the fault: the delay would not show."""
         took = await self._times(hosts.host(target.host), target.agent)
         if not took or max(took) > self.by_s / 2:
             slowest = f"{max(took) * 1000:.0f}ms" if took else "no answer"
             raise FaultError(
-                f"{target.agent} on {target.host} takes {slowest} for one {self.of} as it is: a delay of"
-                f" {self.by_s * 1000:.0f}ms could not be told from that; ask for more than twice as much"
+                f"{target.agent} on {target.host} takes {slowest} for one {self.of} before the fault: a delay of"
+                f" {self.by_s * 1000:.0f}ms would not show; use a delay of more than twice that time"
             )
         return {"typical_s": statistics.median(took)}
 
@@ -141,7 +141,7 @@ class SlowWrites(Slow):
 
     async def before(self, hosts: Hosts, target: Target) -> Mapping[str, Any]:
         if not attachables([target.agent])[target.agent].writes_nothing:
-            raise FaultError(f"{target.agent}: no write of it is known that changes nothing: a slow one would not show")
+            raise FaultError(f"{target.agent}: no write of it that changes nothing is known: a delay would not show")
         return await super().before(hosts, target)
 
     async def _took_s(self, host: Host, agent: str, within_s: float) -> float | None:
@@ -155,14 +155,14 @@ class SlowWrites(Slow):
 
 @dataclass(frozen=True)
 class Skewed:
-    """The agent's clock is wrong by `by_s` more than before, by the time that HTTP has in each of its answers."""
+    """The agent's clock is wrong by `by_s` more than before, as the Date header of its answers shows."""
 
     by_s: float
 
     async def before(self, hosts: Hosts, target: Target) -> Mapping[str, Any]:
         skew_s, why = await self._skew(hosts.host(target.host), target.agent)
         if skew_s is None:
-            raise FaultError(f"{target.agent} on {target.host}: {why}: that its clock goes wrong would not show")
+            raise FaultError(f"{target.agent} on {target.host}: {why}: a wrong clock would not show")
         return {"skew_s": skew_s}
 
     async def look(self, hosts: Hosts, undo: Undo, *, present: bool) -> Evidence:
@@ -176,7 +176,7 @@ class Skewed:
         return Evidence(ok, asked, f"{moved_s:+.1f}s", {"moved_s": moved_s, "asked_s": self.by_s})
 
     async def _skew(self, host: Host, agent: str) -> tuple[float | None, str]:
-        """Its clock beside ours in seconds, to a second and what the answer took; or why it cannot be told."""
+        """How far its clock is ahead of ours (s), to a second plus the answer's time; or why that is unknown."""
         began = time.time()
         try:
             path = attachables([agent])[agent].health
@@ -185,13 +185,13 @@ class Skewed:
         except FaultError as error:
             return None, str(error)
         except (KeyError, ValueError):
-            return None, "its answers say no time"
+            return None, "its answers have no Date header"
         return said + 0.5 - (began + time.time()) / 2, ""
 
 
 @dataclass(frozen=True)
 class Replaced:
-    """The pod is another one of the same name; afterwards that one is ready."""
+    """A new pod of the same name replaced the pod; afterwards the new pod is ready."""
 
     async def before(self, hosts: Hosts, target: Target) -> Mapping[str, Any]:
         pod = await ready_pod(hosts.host(target.host))
@@ -214,7 +214,7 @@ class Replaced:
 
 @dataclass(frozen=True)
 class Restarted:
-    """The container was started once more; afterwards its pod is ready."""
+    """The container restarted; afterwards its pod is ready."""
 
     container: str
 
@@ -263,7 +263,7 @@ async def ready_pod(host: Host) -> PodSeen:
     if pod is None:
         raise FaultError(f"{host.name}: its pod is gone")
     if not pod.ready:
-        raise FaultError(f"the pod {pod.name} is not ready as it is; find out why")
+        raise FaultError(f"the pod {pod.name} is not ready before the fault; find out why")
     return pod
 
 
@@ -276,7 +276,7 @@ async def _must_answer(host: Host, agent: str) -> None:
         await host.use(AgentApi).api("GET", attachables([agent])[agent].health, agent=agent, timeout_s=ANSWERS_S)
     except FaultError as error:
         raise FaultError(
-            f"{agent} on {host.name} does not answer as it is, so that it falls silent would not show: {error}"
+            f"{agent} on {host.name} does not answer even before the fault, so its silence would not show: {error}"
         ) from None
 
 
@@ -288,26 +288,26 @@ def _shown(pod: PodSeen) -> str:
 _WATCHED_S, _TIMES = 2.0, 5
 _TRANSFERS = 3
 _LEAST, _MOST = 0.7, 4.0
-"""Of the time that a rate takes: what the agent sends to others meanwhile needs some of it."""
+"""The measured time as a share of the time at `rate`: the agent sends to others meanwhile, too."""
 OF_CGROUP = "the files of its cgroup, read inside of the container through the API server"
 
 
 @dataclass(frozen=True)
 class Uses:
-    """The container uses that much more CPU or memory than before: half of it proves it, a quarter is left of none."""
+    """The container uses that much more CPU or memory than before: half proves it; under a quarter proves it gone."""
 
     container: str
     cores: float = 0.0
     size: float = 0.0
-    """In bytes. Of one of the two there is none."""
+    """In bytes. Either `cores` or `size` is 0."""
 
     async def before(self, hosts: Hosts, target: Target) -> Mapping[str, Any]:
-        """Raises FaultError where the agent itself uses as much CPU as would prove it."""
+        """Raises FaultError if the container already uses as much CPU as would prove the fault."""
         cores, size = await self._now(hosts, target.host)
         if self.cores and cores > self.cores / 2:
             raise FaultError(
-                f"the container {self.container} on {target.host} uses {cores:.2f} cores as it is: {self.cores:g} more"
-                " could not be told from its own; ask for more than twice as much"
+                f"the container {self.container} on {target.host} uses {cores:.2f} cores before the fault:"
+                f" {self.cores:g} more would not show; use more than twice its own cores"
             )
         return {"cores": cores, "bytes": size}
 
@@ -346,20 +346,20 @@ class Uses:
 
 @dataclass(frozen=True)
 class NarrowAnswers:
-    """A second's worth of answers takes the agent a second at `rate` bytes a second. The bucket holds `burst` bytes."""
+    """The agent sends its answers at `rate` bytes per second, after a burst of `burst` bytes."""
 
     rate: float
     burst: int
 
     async def before(self, hosts: Hosts, target: Target) -> Mapping[str, Any]:
-        """Raises FaultError where the answers take half as long as it is."""
+        """Raises FaultError if the answers take half a second before the fault."""
         if not attachables([target.agent])[target.agent].large:
-            raise FaultError(f"{target.agent}: no large answer of it is known: a narrow link would not show")
+            raise FaultError(f"{target.agent}: hashidrill knows no large answer of it: a narrow link would not show")
         took_s, sent = await self._sent(hosts.host(target.host), target.agent)
         if took_s > 0.5:
             raise FaultError(
-                f"{target.agent} on {target.host} takes {took_s:.1f}s for {sent} bytes as it is: {Bandwidth(self.rate)}"
-                " could not be told from that"
+                f"{target.agent} on {target.host} takes {took_s:.1f}s for {sent} bytes before the fault:"
+                f" {Bandwidth(self.rate)} would not show"
             )
         return {"typical_s": took_s}
 
@@ -376,9 +376,9 @@ class NarrowAnswers:
         return Evidence(ok, asked, f"{sent} bytes in {took_s:.2f}s: {rate}", figures)
 
     async def _sent(self, host: Host, agent: str) -> tuple[float, int]:
-        """(seconds, bytes) of as many answers, one after the other, as take a second. Raises FaultError.
+        """(seconds, bytes) of answers, one after the other, that take a second at `rate`. Raises FaultError.
 
-        The quickest of three: a busy machine makes some of them slow, and none quick; one without a limit is enough.
+        The quickest of up to three transfers, because a busy machine slows some; one clearly unlimited is enough.
         """
         quickest = await self._transfer(host, agent)
         for _ in range(_TRANSFERS - 1):
@@ -399,23 +399,23 @@ class NarrowAnswers:
         return anyio.current_time() - began_s, sent
 
 
-OF_ANSWERS = "the agent's own answers, asked for from this machine"
+OF_ANSWERS = "the agent's own answers to this machine"
 _TRIALS = 3
 
 
 @dataclass(frozen=True)
 class Changed:
-    """Each answer has something that none had before."""
+    """Each answer has something that no answer had before."""
 
     what: str
-    """Like `the status 503`."""
+    """Such as `the status 503`."""
     has: Callable[[ApiAnswer], bool]
 
     async def before(self, hosts: Hosts, target: Target) -> Mapping[str, Any]:
-        """Raises FaultError where an answer has it as it is, or there is none."""
+        """Raises FaultError if an answer already has it, or if there is no answer."""
         if self.has(await _asked(hosts, target.host, target.agent)):
             raise FaultError(
-                f"{target.agent} on {target.host} answers with {self.what} as it is: the fault would not show"
+                f"{target.agent} on {target.host} already answers with {self.what}: the fault would not show"
             )
         return {}
 

@@ -1,4 +1,4 @@
-"""Pods as their kubelets report them, which pod is which host, and the agents that are pods."""
+"""Pods as their kubelets report them, the pod of each host, and the agents that run in pods."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OF_CGROUPS = (
     "/sys/fs/cgroup/cpuacct/cpuacct.usage",
     "/sys/fs/cgroup/memory/memory.stat",
 )
-"""Of version 2, and of version 1: a node has one of the two."""
+"""Files of cgroups v2 and v1; a node has one of the two versions."""
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,16 @@ class Watched:
         text = await self.cluster.run(self.name, container, ["cat", *_OF_CGROUPS])
         said = dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
         cpu_s = int(said["usage_usec"]) / 1e6 if "usage_usec" in said else None
-        if cpu_s is None:  # of cgroup v1, a number alone
+        if cpu_s is None:  # cgroups v1: a line that is only a number
             cpu_s = next((int(line) / 1e9 for line in text.splitlines() if line.isdecimal()), None)
         memory = said.get("anon", said.get("total_rss"))
         if cpu_s is None or memory is None:
-            raise FaultError(f"the container {container} of pod {self.name} shows no files of its cgroup by `cat`")
+            raise FaultError(f"the container {container} of pod {self.name} does not let `cat` read its cgroup's files")
         return ContainerUse(cpu_s, int(memory))
 
 
 def seen(found: Mapping[str, Any]) -> PodSeen:
-    """A pod of the API."""
+    """A pod, from the API's object."""
     metadata, status = found["metadata"], found.get("status") or {}
     owners = [one["kind"] for one in metadata.get("ownerReferences") or () if one.get("controller")]
     ready = any(one["type"] == "Ready" and one["status"] == "True" for one in status.get("conditions") or ())
@@ -65,9 +65,9 @@ def seen(found: Mapping[str, Any]) -> PodSeen:
 
 
 def pod_of(pods: Sequence[Mapping[str, Any]], host: str, address: str, *, by_address: bool = False) -> tuple[str, str]:
-    """(its name, or why there is none): the one pod with that host's name, otherwise the one with its address.
+    """(pod, why there is none): the one pod with that host's name, otherwise the one with its address.
 
-    `by_address`: the reverse order, if each host is known to be a pod, and a name might be another one's.
+    `by_address`: the reverse order, for hosts that are known to be pods, because another pod may have the name.
     """
     named = [one["metadata"]["name"] for one in pods if one["metadata"]["name"] == host]
     placed = [one["metadata"]["name"] for one in pods if (one.get("status") or {}).get("podIP") == address]
@@ -83,26 +83,26 @@ Pods = list[dict[str, Any]]
 
 
 def keeper(pod: Mapping[str, Any]) -> str:
-    """The DaemonSet of a pod and its node, on which that runs one pod, of any name; "" for another's pod."""
+    """The DaemonSet of a pod, and its node, where a DaemonSet runs one pod of any name; "" for any other pod."""
     owners = [one for one in pod["metadata"].get("ownerReferences") or () if one.get("controller")]
     node = (pod.get("spec") or {}).get("nodeName")
     return f"{owners[0]['uid']} on {node}" if node and owners and owners[0]["kind"] == "DaemonSet" else ""
 
 
 def successor(pods: Pods, kept: str) -> dict[str, Any] | None:
-    """The pod that a DaemonSet has on a node now; None while there is none with an address."""
+    """The pod that a DaemonSet now has on a node; None while no such pod has an address."""
     return next((one for one in pods if kept and keeper(one) == kept and _address(one) and not _leaves(one)), None)
 
 
 _ROUTES_TRIED = 3
-"""How many pods are asked at their own addresses, those that are ready first: one that answers is enough."""
+"""How many pods are tried at their own addresses, ready pods first; one that answers is enough."""
 
 
 async def located(target: AttachTarget, connect: Connect | None = None) -> AttachTarget:
-    """The same with what was found of its pods, and with an address for each product that has none written.
+    """The target with the pods that were found, and with an address for each product whose address the file lacks.
 
-    Nothing is asked where no agents are pods. Raises AttachError for a context, a namespace or labels that lead to no
-    pod; whether all that it found are well is for `datacenter.attach.pods_found.troubles` to say, before a run.
+    Sends no request if no agents are pods. Raises AttachError for a context, a namespace or labels that lead to no
+    pod. Before a run, `datacenter.attach.pods_found.troubles` says whether all the found pods are well.
     """
     wanted: Mapping[str, Mapping[str, Mapping[str, str]]] = target.kubernetes.get("pods", {})
     if not wanted:
@@ -132,7 +132,7 @@ async def located(target: AttachTarget, connect: Connect | None = None) -> Attac
 
 @asynccontextmanager
 async def watched(target: AttachTarget, connect: Connect | None = None) -> AsyncIterator[LookAtPods | None]:
-    """Where agents are pods, a look at the addresses that these have just then; None where they are none."""
+    """If agents are pods, a function that reads their current addresses; None if they are not."""
     wanted: Mapping[str, Mapping[str, Mapping[str, str]]] = target.kubernetes.get("pods", {})
     if not wanted:
         yield None
@@ -161,17 +161,17 @@ async def _why_none(cluster: Cluster, target: AttachTarget, labels: Mapping[str,
     if any(map(_address, pods)):
         return ""
     if pods:
-        return f"none of {', '.join(sorted(map(_name, pods)))} in {where} has an address: none is started yet"
+        return f"none of {', '.join(sorted(map(_name, pods)))} in {where} has an address: no pod is started yet"
     try:
         there = await cluster.namespace_there()
-    except ClusterError:  # the right to read it may be missing: then it is skipped
+    except ClusterError:  # the right to read it may be missing: assume that the namespace exists
         there = True
     if not there:
-        return f"there is no {where}; `kubectl get namespaces` lists those that are"
+        return f"there is no {where}; `kubectl get namespaces` lists the namespaces"
     command = cluster.kubectl("get pods --show-labels")
     return (
-        f"no pod in {where} has the labels {shown(labels)}; `{command}` shows which they have: write those of its"
-        " servers under `servers`"
+        f"no pod in {where} has the labels {shown(labels)}; `{command}` shows the pods' labels: write the servers'"
+        " labels under `servers`"
     )
 
 
@@ -194,7 +194,7 @@ def _of(pod: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _silent(cluster: Cluster, login: Login, pods: Pods) -> dict[str, str]:
-    """By the URL of its own address, why a pod does not answer there; "" for one that does."""
+    """By the URL of a pod's own address: why the pod does not answer there; "" if it does."""
     ordered = sorted((pod for pod in pods if _address(pod)), key=lambda pod: not seen(pod).ready)
     whys = dict.fromkeys((_url(login, pod) for pod in ordered[:_ROUTES_TRIED]), "")
 
@@ -206,7 +206,7 @@ async def _silent(cluster: Cluster, login: Login, pods: Pods) -> dict[str, str]:
 
 
 def _no_route(login: Login, silent: Mapping[str, str]) -> str:
-    """Why no pod is asked at its own address; "" if one of them answers there."""
+    """Why pods are not reached at their own addresses; "" if one of them answers there."""
     if not silent or not all(silent.values()):
         return ""
     told = "; ".join(sorted({*silent.values()}))
@@ -233,8 +233,8 @@ def _url(login: Login, pod: Mapping[str, Any]) -> str:
 
 
 def _first(login: Login, pods: Pods, silent: Mapping[str, str]) -> dict[str, Any]:
-    """The pod of the active one where a label says which it is, else one that is ready; one that a fault silences is
-    the last, though its kubelet still calls it ready.
+    """The active agent's pod if a label marks it, else a ready pod. Pods that do not answer come last, even if their
+    kubelets still call them ready.
     """
     product = attachables([login.service])[login.service]
 
@@ -246,7 +246,7 @@ def _first(login: Login, pods: Pods, silent: Mapping[str, str]) -> dict[str, Any
 
 
 def _api(login: Login, pod: Mapping[str, Any]) -> tuple[str, int]:
-    """(scheme, port) of the port that the chart names `http` or `https`: of both, `https` if the file says of TLS."""
+    """(scheme, port) of the port that the chart names `http` or `https`; if both exist, `https` if the file has TLS."""
     ports = {
         one.get("name"): int(one["containerPort"])
         for container in (pod.get("spec") or {}).get("containers") or ()

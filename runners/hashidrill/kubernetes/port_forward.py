@@ -1,9 +1,9 @@
 """Local ports that lead to ports of pods through the API server, for a runner without a route to pods' addresses.
 
-Each connection to a local port is one WebSocket to the API server, which the pod's kubelet joins to the port inside the
-pod. The protocol is `v4.channel.k8s.io`: a message begins with its channel, 0 for data and 1 for errors, and the first
-message of each is the port (k8s.io/kubelet/pkg/cri/streaming/portforward/websocket.go, 1.34). The pod is addressed by
-its name: a connection that begins after the pod was replaced leads to the new one.
+Each connection to a local port is one WebSocket to the API server; the pod's kubelet joins the WebSocket to the port
+inside the pod. The protocol is `v4.channel.k8s.io`: a message begins with its channel, 0 for data and 1 for errors, and
+the first message of each channel is the port (k8s.io/kubelet/pkg/cri/streaming/portforward/websocket.go, 1.34). The pod
+is addressed by its name: a connection that begins after the pod was replaced leads to the new pod.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _DATA, _CHANNELS = 0, 2
 _PIECE_BYTES, _LARGEST_MESSAGE_BYTES = 32 << 10, 16 << 20
 _ALIVE_EVERY_S = 10.0
 _AGAIN_WITHIN_S, _AGAIN_AFTER_S = 3.0, 0.3
-"""How long the way to a pod is tried again before its connection is given up: an API server that changes its leader."""
+"""How long a connection to a pod is retried before it fails: an API server may be changing its leader."""
 _REFUSED, _OF_POD = (401, 403), (404, 500)
 
 
 class ForwardError(ClusterError):
-    """A connection to a port of a pod could not be made, or broke.
+    """A connection to a port of a pod failed, or broke.
 
-    `of_pod`: the pod is the reason, because it is gone or nothing listens in it; not the way to it.
+    `of_pod`: the reason is the pod (it is gone, or nothing listens in it), not the network on the way to it.
     """
 
     def __init__(self, text: str, status: int = 0, *, of_pod: bool = False) -> None:
@@ -50,18 +50,18 @@ class ForwardError(ClusterError):
 
 
 class Forwarder:
-    """Forwards with one login. `tell` hears once when the way to the pods breaks, and once when it works again."""
+    """Forwards with one login. `tell` is called once when the way to the pods breaks, and once when it works again."""
 
     def __init__(self, cluster: Cluster, client: httpx2.AsyncClient, tell: Tell) -> None:
         self._cluster, self._client, self._tell = cluster, client, tell
         self._broken = False
         self.keepers: dict[str, str] = {}
-        """By pod: its DaemonSet and node (hashidrill.kubernetes.pods.keeper)."""
+        """For each pod: its DaemonSet and node (hashidrill.kubernetes.pods.keeper)."""
         self._names: dict[str, str] = {}
-        """By pod: the one that its DaemonSet has there now."""
+        """For each pod: the pod that its DaemonSet now runs on that node."""
 
     async def _replaced(self, pod: str) -> bool:
-        """Whether its DaemonSet has another pod there, which is addressed from now on."""
+        """Whether the pod's DaemonSet now runs another pod on that node; connections then lead to that one."""
         if not self.keepers.get(pod):
             return False
         found = successor(await self._cluster.listed("v1", "Pod"), self.keepers[pod])
@@ -76,7 +76,7 @@ class Forwarder:
             pass
 
     async def join(self, pod: str, port: int, stream: ByteStream) -> None:
-        """Joins a local connection to the port, and closes it when either side ends."""
+        """Joins a local connection to the port, and closes both when either side ends."""
         async with stream:
             try:
                 await self._joined(pod, port, stream)
@@ -109,7 +109,7 @@ class Forwarder:
 
     @asynccontextmanager
     async def _dialled(self, pod: str, port: int) -> AsyncIterator[AsyncWebSocketSession]:
-        """A connection whose channels are open. Raises ForwardError, also for one that breaks in the block."""
+        """A connection whose channels are open. Raises ForwardError, also if the connection breaks in the block."""
         try:
             async with self._client.websocket(
                 f"/api/v1/namespaces/{self._cluster.namespace}/pods/{self._names.get(pod, pod)}/portforward",
@@ -122,7 +122,7 @@ class Forwarder:
                 for _ in range(_CHANNELS):
                     await session.receive_bytes()  # the port
                 yield session
-        except Exception as error:  # noqa: BLE001 - httpx2 lets errors of what it is made of through, also in groups
+        except Exception as error:  # noqa: BLE001 - httpx2 passes on errors of its own libraries, also in groups
             raise self._error(pod, port, first_cause(error)) from None
 
     def _error(self, pod: str, port: int, error: BaseException) -> ForwardError:
@@ -135,14 +135,14 @@ class Forwarder:
         if status in _REFUSED:
             return ForwardError(
                 f"{where}: HTTP {status}: our role lacks get or create on pods/portforward; `hashidrill staging acl"
-                " kubernetes EXPERIMENT` prints the role that has them",
+                " kubernetes EXPERIMENT` prints a role that has both",
                 status,
             )
         return ForwardError(f"{where}: HTTP {status}", status, of_pod=status in _OF_POD)
 
 
 async def _send(stream: ByteStream, session: AsyncWebSocketSession) -> None:
-    """Until the local side ends; then the WebSocket is closed, which ends `_receive`."""
+    """Sends until the local side ends, and then closes the WebSocket, which ends `_receive`."""
     try:
         while True:
             await session.send_bytes(bytes([_DATA]) + await stream.receive(_PIECE_BYTES))
@@ -151,11 +151,11 @@ async def _send(stream: ByteStream, session: AsyncWebSocketSession) -> None:
 
 
 async def _receive(stream: ByteStream, session: AsyncWebSocketSession) -> None:
-    """Until the pod's side ends. Raises ForwardError for what its kubelet says on the channel of errors."""
+    """Receives until the pod's side ends. Raises ForwardError for a message on the error channel."""
     while True:
         try:
             message = await session.receive_bytes()
-        except (WebSocketDisconnect, WebSocketNetworkError):  # kubelets close without a goodbye
+        except (WebSocketDisconnect, WebSocketNetworkError):  # kubelets send no close frame
             return
         if message[0] != _DATA:
             raise ForwardError(message[1:].decode(errors="replace"), of_pod=True)
@@ -167,10 +167,10 @@ async def _receive(stream: ByteStream, session: AsyncWebSocketSession) -> None:
 
 @asynccontextmanager
 async def forwarded(target: AttachTarget, connect: Connect | None, tell: Tell) -> AsyncIterator[AttachTarget]:
-    """The same, with a local URL for each pod that `located` found no route to; they lead there inside the block.
+    """The target with a local URL for each pod that `located` found no route to; the URLs work inside the block.
 
-    A run that is cancelled reverts over them. `tell` receives one line for each product. Raises AttachError if
-    connections may not be made, unless the file has an address of the product.
+    A cancelled run reverts over these URLs. `tell` receives one line for each product. Raises AttachError if
+    connections are refused, unless the file has an address of the product.
     """
     unrouted = target.kubernetes["unrouted"]
     logins, admitted = dict(target.logins), dict[str, dict[str, Any]]()
@@ -183,7 +183,7 @@ async def forwarded(target: AttachTarget, connect: Connect | None, tell: Tell) -
             try:
                 await forwarder.check(one["first"], one["ports"][one["first"]])
             except ForwardError as error:
-                said = f"{PODS_PLACE}.{product}: {one['why']}, and it is not forwarded: {error}"
+                said = f"{PODS_PLACE}.{product}: {one['why']}, and forwarding failed: {error}"
                 if product not in target.kubernetes["entrances"]:
                     raise AttachError(f"{target.path}: {said}; or run hashidrill in a pod of that cluster") from None
                 tell(said)

@@ -10,27 +10,27 @@ from hashidrill.core.protocols.rights import Right
 SERVICE = "kubernetes"
 _NAME = "hashidrill"
 _OF_THE_CLUSTER = {"nodes"}
-"""What is in no namespace."""
+"""Resources without a namespace."""
 
 
 def _connects(resource: str) -> tuple[Right, Right]:
-    """A WebSocket is a GET; Kubernetes 1.35 also wants `create` (AuthorizePodWebsocketUpgradeCreatePermission)."""
+    """A WebSocket is a GET; Kubernetes 1.35 also needs `create` (AuthorizePodWebsocketUpgradeCreatePermission)."""
     return Right(SERVICE, resource, access="create"), Right(SERVICE, resource, access="get")
 
 
 EXEC = _connects("pods/exec")
-"""To read what a container uses. Its holder may run any command in the pods of the namespace."""
+"""Rights to read what a container uses. Their holder may run any command in the pods of the namespace."""
 OF_PODS = (
     Right(SERVICE, "pods", access="list"),
     *_connects("pods/portforward"),
 )
-"""To find the pods of agents, and to reach those to which this machine has no route."""
+"""Rights to find the pods of agents, and to connect to pods to which this machine has no route."""
 
 
 def policy(rights: Iterable[Right], why: Mapping[Right, str]) -> str:
-    """Manifests for `kubectl apply`; "" for no rights. `why` is what stands over each rule.
+    """Manifests for `kubectl apply`; "" for no rights. `why` holds the comment over each rule.
 
-    A Role for what is in the namespace of the agents, which `kubectl -n` chooses; a ClusterRole for what is in none.
+    A Role for resources in the agents' namespace, which `kubectl -n` chooses; a ClusterRole for those without one.
     """
     inside: dict[str, list[Right]] = {}
     outside: list[Right] = []
@@ -70,13 +70,13 @@ def _of_named(right: Right, why: Mapping[Right, str]) -> str:
 
 _FOLDER, _ATTACH = "/etc/hashidrill", "attach.yaml"
 _REVERTS_WITHIN_S = 600
-"""How long a pod that is deleted may revert its faults, before its kubelet kills it."""
+"""How long a deleted pod may take to revert its faults, before its kubelet kills it."""
 
 
 def job(image: str, namespace: str, attach: str, experiments: Mapping[str, str], roles: str) -> str:
-    """The manifests that run experiments in a pod as the account that has the roles of `policy`.
+    """The manifests that run experiments in a pod, whose account has the roles of `policy`.
 
-    `attach` is the text of a file with `context: in-cluster`; `experiments` are texts by name, and `roles` is what
+    `attach` is the text of a file with `context: in-cluster`; `experiments` holds texts by name, and `roles` is what
     `policy` returned. Files that `attach` names, like a token, are keys of a Secret `hashidrill`, in the same folder.
     """
     files = {_ATTACH: attach, **{f"{name}.yaml": text for name, text in experiments.items()}}

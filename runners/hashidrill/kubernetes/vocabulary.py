@@ -1,4 +1,4 @@
-"""The kinds and groups of Kubernetes, Chaos Mesh and Litmus. Light to import: `validate` does."""
+"""The kinds and groups of Kubernetes, Chaos Mesh and Litmus. Imports little, because `validate` uses it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class System:
-    """Who brings kinds of objects to a cluster, and injects what they say."""
+    """A system that adds kinds of objects to a cluster and injects the faults that these objects describe."""
 
     name: str
     group: str
     version: str
     closed: bool = False
-    """Whether its definitions keep fields that they do not know, which nobody then reads: each of those is an error."""
+    """Whether an unknown field is an error, because the system's definitions keep it but nothing reads it."""
 
     @property
     def api(self) -> str:
@@ -23,7 +23,7 @@ class System:
 
 
 def plural_of(kind: str) -> str:
-    """As Chaos Mesh names its resources (PodChaos: podchaos), and others theirs (Pod: pods)."""
+    """The resource name of a kind: of Chaos Mesh (PodChaos: podchaos) or of others (Pod: pods)."""
     return kind.lower() if kind.endswith("Chaos") else f"{kind.lower()}s"
 
 
@@ -44,26 +44,26 @@ FIELDS = {
     "AzureChaos": "azureChaos",
     "GCPChaos": "gcpChaos",
 }
-"""Every kind that injects, and the key that holds its spec in a Schedule or a template. The definitions of the pinned
-module spell them so: tests/contract/kubernetes/test_chaos_mesh_names.py compares."""
+"""Every kind that injects, and the key of its spec in a Schedule or a template, spelled as in the pinned module's
+definitions (tests/contract/kubernetes/test_chaos_mesh_names.py compares)."""
 CLOUD = ("AWSChaos", "AzureChaos", "GCPChaos")
 CHAOS = tuple(kind for kind in FIELDS if kind not in CLOUD)
-"""Those on a pod or a machine; a Schedule or a Workflow would go on after its first one."""
+"""The kinds for a pod or a machine, without Schedule and Workflow, which go on after their first fault."""
 
 
 LITMUS = System("Litmus", "litmuschaos.io", "v1alpha1", closed=True)
-"""Its definition of a ChaosEngine keeps fields that it does not know, and its operator reads none of them."""
+"""Litmus's definition of a ChaosEngine keeps unknown fields, and its operator reads none of them."""
 ENGINE, EXPERIMENT, RESULT = "ChaosEngine", "ChaosExperiment", "ChaosResult"
 
 BY_LABEL = {
     "pod-network-partition": "every pod with the label of the engine, and without one every pod of the namespace",
     "pod-autoscaler": "every workload with the label of the engine",
 }
-"""The experiments that ignore TARGET_PODS, and whom they hit: litmus-go reads only the label of `appinfo` there."""
+"""The experiments that ignore TARGET_PODS, and what they hit: litmus-go reads only the label in their `appinfo`."""
 
 
 def why_not_drained(node: str, others: Sequence[str], *, allowed: bool) -> str:
-    """Why a node may not be drained on which these other agents of the estate are; "" if it may."""
+    """Why a node may not be drained that also runs `others`, other agents of the estate; "" if it may."""
     if not allowed:
         return (
             "`drain` of the attach file does not say that nodes may be drained: every pod of the node leaves it, not"
@@ -71,13 +71,13 @@ def why_not_drained(node: str, others: Sequence[str], *, allowed: bool) -> str:
         )
     if others:
         return (
-            f"the node {node} also runs {', '.join(others)}: to drain it takes more than one agent at a time; spread"
-            " them over nodes by anti-affinity"
+            f"the node {node} also runs {', '.join(others)}: draining it would stop more than one agent at a time;"
+            " spread them over nodes by anti-affinity"
         )
     return ""
 
 
 def one(experiment: str, env: Mapping[str, str]) -> dict[str, Any]:
-    """One experiment of an engine. Every value of an environment is a text."""
+    """One experiment of an engine. All values of its environment are strings."""
     listed = [{"name": name, "value": value} for name, value in env.items()]
     return {"name": experiment, "spec": {"components": {"env": listed}}}

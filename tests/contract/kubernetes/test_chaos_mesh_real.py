@@ -137,7 +137,7 @@ def test_a_server_that_is_gone_is_told_before_anything_is_applied(cases):
 
 def test_a_namespace_that_ends_or_never_was_is_told(cases):
     line = cases["a_namespace_that_is_being_deleted_is_told"]
-    assert "somebody is deleting the namespace" in line["told"]
+    assert "the namespace is being deleted" in line["told"]
     assert "acl kubernetes" not in line["told"]
     assert "is the namespace absent there?" in line["nowhere"]
 
@@ -172,7 +172,7 @@ def test_a_run_whose_controller_dies_ends_with_four_and_heal_finishes_it(cases):
     line = cases["a_run_whose_controller_dies_says_what_helps_and_is_healed"]
     assert line["exit"] == 4
     assert line["took_s"] < 90
-    assert "is still there 5s after it was deleted" in unfolded(line["said"])
+    assert "still exists 5s after it was deleted" in unfolded(line["said"])
     assert "cleanFinalizer=forced" in "".join(line["said"].split())
     assert [kind for kind, *_ in line["stuck"]] == ["PhysicalMachineChaos"]
     assert (line["healed"]["exit"], line["healed"]["left"]) == (0, [])

@@ -156,7 +156,7 @@ def test_a_typo_in_a_chaos_engine_is_admitted_there_and_refused_by_us(node, pods
         return str(told.value)
 
     told = pods(kinds.Kind("litmus.experiment", {**_RESET, "env": typo}), case)
-    assert "nobody would read them:\n  TARGET_SERVICE_PROT: did you mean TARGET_SERVICE_PORT" in told
+    assert "nothing would read them:\n  TARGET_SERVICE_PROT: did you mean TARGET_SERVICE_PORT" in told
     environment = [{"name": name, "value": value} for name, value in typo.items()]
     experiment = {"name": _RESET["experiment"], "spec": {"components": {"env": environment}}}
     metadata, spec = (

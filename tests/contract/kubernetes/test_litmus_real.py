@@ -71,7 +71,7 @@ def test_a_pass_of_a_hundred_without_a_probe_proves_nothing(cases):
 def test_an_operator_that_is_away_is_told(cases):
     line = cases["an_operator_that_is_away_is_told"]
     assert not line["ok"]
-    assert "no operator has taken it up: is chaos-operator running" in line["measured"]
+    assert "no operator has started on it: is chaos-operator running" in line["measured"]
     assert line["left"] == []
 
 
@@ -80,7 +80,7 @@ def test_a_typo_in_an_engine_is_kept_by_a_real_server_and_refused_by_us(cases):
     assert line["status"] == 201
     assert line["kept"]
     assert (
-        "spec.chaosServiceAcount: the cluster's definition does not have it, and nobody would read it" in line["told"]
+        "spec.chaosServiceAcount: the cluster's definition does not have it, and nothing would read it" in line["told"]
     )
 
 

@@ -259,7 +259,7 @@ def test_with_an_address_in_the_file_a_refusal_is_told_and_ends_nothing(build):
 
     login = anyio.run(main)
     assert (login.address, login.forwards) == ("http://lb.example:80", {})
-    assert "and it is not forwarded: " in there.told[0]
+    assert "and forwarding failed: " in there.told[0]
 
 
 def test_agents_that_the_file_has_urls_for_are_asked_there(build):

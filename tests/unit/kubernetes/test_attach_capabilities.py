@@ -243,7 +243,7 @@ def test_a_cluster_that_is_away_keeps_nobody_from_taking_back_the_rest(there):
     told = []
 
     assert all(one == {} for one in there.held(undoing=True, tell=told.append).values())
-    assert "nothing of Chaos Mesh or Litmus is taken back" in told[0]
+    assert "no object of Chaos Mesh or Litmus is deleted" in told[0]
     with pytest.raises(AttachError, match="list Pod"):
         there.held()
 

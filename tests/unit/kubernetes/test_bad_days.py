@@ -101,11 +101,11 @@ def not_ready(kubernetes):
 BEFORE = {
     "admission": (says(403, 'webhook "x" denied the request: no chaos on Fridays'), "denied the request: no chaos on"),
     "quota": (says(403, "exceeded quota: chaos, used: 3, limited: 3"), "exceeded quota: chaos"),
-    "namespace ends": (says(403, ENDS), "terminated: somebody is deleting the namespace"),
+    "namespace ends": (says(403, ENDS), "terminated: the namespace is being deleted"),
     "silent": (silent, "read CustomResourceDefinition .*no answer within 10s"),
-    "login": (unknown, "it does not know who we are; log in again with `kubectl --context staging -n consul get pods`"),
+    "login": (unknown, "not accept our login; log in again with `kubectl --context staging -n consul get pods`"),
     "uninstalled": (uninstalled, "is (Chaos Mesh|Litmus) installed there?"),
-    "version": (of_another_version, "serves no .*, the version that hashidrill speaks"),
+    "version": (of_another_version, "serves no .*, the version that hashidrill uses"),
 }
 
 
@@ -173,4 +173,4 @@ def test_a_pod_that_never_becomes_ready_again_is_an_effect_that_is_not_gone(syst
 def test_a_pod_that_is_not_ready_is_not_killed(system, kind, tmp_path):
     told, kubernetes, code = played(tmp_path, system, not_ready, kind=kind)
     assert (code, kubernetes.left()) == (3, [])
-    assert "is not ready as it is; find out why" in told
+    assert "is not ready before the fault; find out why" in told

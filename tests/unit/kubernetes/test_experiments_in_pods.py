@@ -130,7 +130,7 @@ def test_without_pods_it_is_refused_and_says_why(name, tmp_path):
     [
         ("consul-io-latency", "lacks: [IOChaos], ", "`lacks` of the attach file says that no IOChaos can be injected"),
         ("consul-server-partitioned", "forwarded", "it could not be proven: its agent is reached by a forward, which"),
-        ("node-drain-with-quorum", "one node", "the node node-1 also runs consul-2, consul-3: to drain it takes more"),
+        ("node-drain-with-quorum", "one node", "the node node-1 also runs consul-2, consul-3: draining it would stop"),
     ],
 )
 def test_a_fault_that_cannot_be_there_is_refused_before_a_run(name, change, said, tmp_path):
@@ -173,7 +173,7 @@ def test_a_kind_that_chaos_mesh_does_not_have_is_told(tmp_path):
         await look(target, await discover(target, estates.wires(target)), kubernetes.cluster)
 
     with pytest.raises(
-        AttachError, match=r"kubernetes\.lacks: 'IoChaos' is no kind of Chaos Mesh: did you mean IOChaos"
+        AttachError, match=r"kubernetes\.lacks: 'IoChaos' is not a kind of Chaos Mesh: did you mean IOChaos"
     ):
         run(found())
 

@@ -509,7 +509,7 @@ def test_what_a_foreign_file_says_is_printed_without_its_control_characters():
         (("convert", "export", "litmus", "raft/slow-leader-disk", "--cron", "0 3 * * *"), "--cron is for chaos-mesh"),
         (
             ("convert", "export", "chaos-mesh", "raft/slow-leader-disk", "--cron", "@daily"),
-            "--cron '@daily': names like @daily mean",
+            "--cron '@daily': names like @daily",
         ),
         (
             ("convert", "export", "chaos-mesh", "raft/slow-leader-disk", "--cron", "61 * * * *"),

@@ -57,7 +57,7 @@ def test_a_context_decides_server_and_namespace(kubeconfig):
     [
         (KUBECONFIG, "stagign", "Context 'stagign' not found"),
         (KUBECONFIG, "nobody", "the context nobody names no user to log in as"),
-        ("kind: Config\n", None, "there is no 'clusters'"),
+        ("kind: Config\n", None, "it lacks 'clusters'"),
         ("[1, 2", None, "not a kubeconfig"),
         ("just text", None, "not a kubeconfig"),
     ],
@@ -149,7 +149,7 @@ def test_a_server_that_stays_too_busy_ends_the_call_and_says_for_how_long(busy, 
     [
         (
             'pods "x" is forbidden: unable to create new content in namespace consul because it is being terminated',
-            "somebody is deleting the namespace",
+            "the namespace is being deleted",
         ),
         ('admission webhook "vpod.kb.io" denied the request: spec: no', "denied the request: spec: no"),
     ],
@@ -227,7 +227,7 @@ SCHEMA = {
     [
         ({"mode": "one", "labels": {"a": "b"}, "free": {"x": [1]}, "either": "5%", "count": 3}, []),
         ({}, ["spec.mode: is missing"]),
-        ({"mode": "al"}, ["spec.mode: 'al' is not one of them: did you mean all?"]),
+        ({"mode": "al"}, ["spec.mode: 'al' is not an allowed value: did you mean all?"]),
         ({"mode": "one", "count": "3"}, ["spec.count: expected an integer, got '3'"]),
         ({"mode": "one", "count": True}, ["spec.count: expected an integer, got True"]),
         ({"mode": "one", "count": 0}, ["spec.count: must be at least 1, got 0"]),

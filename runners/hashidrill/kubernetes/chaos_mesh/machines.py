@@ -1,7 +1,7 @@
-"""Faults on a machine by Chaos Mesh, through the chaosd that runs there: for agents on hosts that are no pods.
+"""Faults on a machine by Chaos Mesh, through the chaosd that runs there: for agents that do not run in pods.
 
-What chaosd does by netem (delay, loss, corruption, duplication) has no kind here: on a kernel without netem the object
-fails, and nothing outside shows beforehand whether the kernel has it.
+No kind here uses chaosd's netem actions (delay, loss, corruption, duplication): without netem in the kernel the object
+fails, and nothing outside shows beforehand whether the kernel has netem.
 """
 
 from __future__ import annotations
@@ -78,29 +78,29 @@ class ProcessParams(Strict):
     """Which processes get which signal."""
 
     signal: Literal["STOP", "KILL", "TERM"] = "STOP"
-    """`STOP`, which chaosd takes back by CONT; `KILL` or `TERM`, which need `restart`."""
+    """`STOP`, which chaosd reverts by CONT; `KILL` or `TERM`, which need `restart`."""
     process: Annotated[str, Field(pattern=_NAME)] | None = None
-    """Name of the executable; none: that of the product. chaosd signals every process of that name on the machine."""
+    """The executable's name; none: the product's. chaosd signals every process of that name on the machine."""
     restart: Annotated[str, Field(min_length=1, max_length=500)] | None = None
-    """The command by which chaosd starts it again, like `systemctl start consul`."""
+    """The command with which chaosd starts the process again, like `systemctl start consul`."""
 
     @model_validator(mode="after")
     def _comes_back(self) -> ProcessParams:
         if self.signal != "STOP" and self.restart is None:
             raise ValueError(
-                f"{self.signal} ends the process, and chaosd starts it again only by `restart`: the command, like"
+                f"{self.signal} ends the process, and chaosd starts it again only with `restart`, a command like"
                 " `systemctl start consul`"
             )
         if self.signal == "STOP" and self.restart is not None:
-            raise ValueError("a process that was stopped goes on by itself; `restart` is for KILL and TERM")
+            raise ValueError("a stopped process is continued, not restarted; `restart` is for KILL and TERM")
         return self
 
 
 class PhysicalProcess(OnMachine[ProcessParams]):
     """Signals the agent's process through the chaosd on its machine: stops it, or ends it.
 
-    Limits: a service manager that restarts a killed agent ends the fault early: the run is INVALID. Two agents of one
-    product on a machine are both signalled.
+    Limits: if a service manager restarts a killed agent, the fault ends early and the run is INVALID. If a machine has
+    two agents of one product, both are signalled.
     """
 
     kind: ClassVar[str] = "chaos_mesh.physical.process"
@@ -112,7 +112,7 @@ class PhysicalProcess(OnMachine[ProcessParams]):
     shows = Silent()
 
     def spec(self, agent: str) -> Mapping[str, Any]:
-        """By the name of its executable, as chaosd looks for processes: it gets all of that name on the machine."""
+        """Names the executable, because chaosd finds processes by name, and all of that name on the machine."""
         given: dict[str, Any] = {
             "process": self.params.process or agent,
             "signal": int(signal.Signals[f"SIG{self.params.signal}"]),
@@ -124,7 +124,7 @@ class PhysicalProcess(OnMachine[ProcessParams]):
 
 _LEAST_FILL = Size("1MiB")
 _SHARE, _LEFT = 0.9, 0.5
-"""The agent writes and frees space meanwhile: in force, this share of `size` is missing, and gone, less than that."""
+"""Missing shares of `size`: at least `_SHARE` in force, under `_LEFT` once gone; the agent writes meanwhile."""
 
 
 def _large_enough(value: Size) -> Size:
@@ -134,19 +134,19 @@ def _large_enough(value: Size) -> Size:
 
 
 class FillParams(Strict):
-    """How much is taken, and where."""
+    """How much disk space is allocated, and where."""
 
     size: Annotated[Size, AfterValidator(_large_enough)]
-    """How much is taken, at least 1MiB."""
+    """How much space is allocated, at least 1MiB."""
     path: Annotated[str, Field(pattern=r"^/[^\n]*$", max_length=1000)]
-    """A folder of the machine, for a file with a name of chaosd's, or a file that is not there yet; on the disk that
+    """A folder of the machine, in which chaosd chooses a file name, or a file that does not exist yet; on the disk that
     the agent writes to.
     """
 
 
 @dataclass(frozen=True)
 class Filled:
-    """The agent's disk has `size_bytes` less, by the file system's own count."""
+    """The agent's disk has `size_bytes` less free space, by the file system's own count."""
 
     size_bytes: int
 
@@ -155,8 +155,8 @@ class Filled:
         free = await hosts.host(target.host).use(DiskCanary).free_bytes()
         if free < self.size_bytes:
             raise FaultError(
-                f"the disk of {target.host} has {Size(free)} free, and {Size(self.size_bytes)} do not fit: chaosd would"
-                f" allocate nothing and report success; ask for at most {Size(free)}"
+                f"the disk of {target.host} has {Size(free)} free: {Size(self.size_bytes)} do not fit, and chaosd would"
+                f" allocate nothing and report success; use at most {Size(free)}"
             )
         return {"free_bytes": free}
 
@@ -173,13 +173,13 @@ class Filled:
 class DiskFill(OnMachine[FillParams]):
     """Allocates a file of `size` in a folder of the machine, through the chaosd that runs there.
 
-    Limits: a `size` that does not fit is refused: chaosd would allocate nothing and report success. Blocks are
-    reserved, and nothing is written: the disk is full, and not slow.
+    Limits: a `size` that does not fit is refused, because chaosd would allocate nothing and report success. Blocks are
+    reserved, but nothing is written: the disk becomes full, but not slow.
     """
 
     kind: ClassVar[str] = "chaos_mesh.physical.disk_fill"
     cases: ClassVar[Cases] = Cases(each=({"size": "20MB", "path": "/var/lib/consul"},))
-    observer = Observer("what the file system of the agent's data says is free, asked on that host")
+    observer = Observer("the free space of the agent's file system, read on that host")
     Params = FillParams
     capabilities = frozenset({ChaosMachine, DiskCanary})
 
@@ -187,7 +187,7 @@ class DiskFill(OnMachine[FillParams]):
         return (*acts_on(self.kind, ("write",)), takes(OBJECT))
 
     def spec(self, agent: str) -> Mapping[str, Any]:
-        """In bytes: chaosd takes a number without a unit for MiB. It allocates; it writes nothing."""
+        """The size is in bytes (`c`), because chaosd reads a number without a unit as MiB."""
         filled = {"size": f"{int(self.params.size)}c", "path": self.params.path}
         return {"action": "disk-fill", "disk-fill": filled}
 
@@ -197,7 +197,7 @@ class DiskFill(OnMachine[FillParams]):
 
 _WINDOWS, _WINDOW_S = trials_for(1.0), 0.15
 _LEAST_CPU_DROP = 0.2
-"""Less than this share of a busy loop's CPU, and a machine that is busy by itself looks the same."""
+"""A smaller drop of a busy loop's CPU share would look the same as other work on the machine."""
 _HALF = 0.5
 
 
@@ -208,19 +208,19 @@ def _whole_percentage(value: Percent) -> Percent:
 
 
 class CpuParams(Strict):
-    """How many workers of stress-ng, and how busy each is."""
+    """How many workers stress-ng has, and how busy each is."""
 
     workers: Annotated[int, Field(ge=1, le=256)]
     """How many processes burn CPU."""
     load: Annotated[Percent, AfterValidator(_whole_percentage)] = Percent("100%")
-    """How busy each is, from 10% in whole percent."""
+    """How busy each process is, from 10%, in whole percent."""
 
 
 @dataclass(frozen=True)
 class Crowded:
-    """Busy loops on the host, one for each CPU, get less than they did before.
+    """Busy loops on the host, one for each CPU, get less CPU than before.
 
-    The kernel shares CPUs evenly: `workers` beside as many loops as there are CPUs leave the loops their share.
+    The kernel shares the CPUs evenly between the `workers` and the loops.
     """
 
     workers: int
@@ -231,22 +231,22 @@ class Crowded:
         return min(self.workers * self.load / cpus, self.workers / (self.workers + cpus))
 
     async def before(self, hosts: Hosts, target: Target) -> Mapping[str, Any]:
-        """The baseline. Raises FaultError where the loss could not be told from how busy the machine is."""
+        """The baseline. Raises FaultError if the machine is too busy for the loss to show."""
         host = hosts.host(target.host)
         drop = self.drop(host.use(CpuCanary).cpus)
         if drop < _LEAST_CPU_DROP:
             raise FaultError(
                 f"{self.workers} workers with a load of {Percent(self.load)} take {Percent(round(drop, 2))} from busy"
-                f" loops on the {host.use(CpuCanary).cpus} CPUs of {target.host}, and less than"
-                f" {Percent(_LEAST_CPU_DROP)} cannot be proven; ask for more workers"
+                f" loops on the {host.use(CpuCanary).cpus} CPUs of {target.host}, but less than"
+                f" {Percent(_LEAST_CPU_DROP)} cannot be proven; use more workers"
             )
         windows = await self._burn(host)
         cores = statistics.mean(windows)
         hits = self._hits(windows, cores, drop)
         if counts(_WINDOWS, 1.0, hits) is None:
             raise FaultError(
-                f"busy loops on {target.host} got {min(windows):.2f} to {max(windows):.2f} cores without it: that they"
-                f" lose {Percent(round(drop, 2))} of {cores:.2f} would not show; the machine is too busy"
+                f"busy loops on {target.host} got {min(windows):.2f} to {max(windows):.2f} cores before the fault: a"
+                f" loss of {Percent(round(drop, 2))} of {cores:.2f} would not show; the machine is too busy"
             )
         return {"hits": hits, "cores": cores}
 
@@ -276,8 +276,8 @@ class Crowded:
 class Cpu(OnMachine[CpuParams]):
     """Runs stress-ng on the machine, through the chaosd that runs there.
 
-    Limits: the whole machine is slower, for all that runs on it. Where agents have CPU guarantees of their own, the
-    canary sees less than the workers take.
+    Limits: everything on the machine becomes slower. If agents have CPU guarantees, the canary sees less than the
+    workers use.
     """
 
     kind: ClassVar[str] = "chaos_mesh.physical.cpu"
@@ -292,7 +292,7 @@ class Cpu(OnMachine[CpuParams]):
             takes(CPU),
             takes(OBJECT),
             spoils(START, "an agent that starts with so little CPU may not answer before its observer gives up"),
-            spoils(CANARY_TIMES, "it also slows down the observer, which measures the other one"),
+            spoils(CANARY_TIMES, "it also slows down the observer that measures the other fault"),
         )
 
     @patient
@@ -311,14 +311,14 @@ _CONNECT_S = 0.3
 _SLOWEST, _FASTEST = Bandwidth("1KB/s"), Bandwidth("10MB/s")
 _TRANSFERS, _TRANSFER_S, _GIVES_UP_S = 3, 1.0, 6.0
 _BURST_BYTES, _QUEUE_BYTES = 4_096, 65_536
-"""Of the token bucket: what passes at once, and what may wait. Both are small, so that they do not hide the rate."""
+"""The token bucket's burst and queue. Both are small, so that they do not hide the rate."""
 _LEAST, _MOST = 0.7, 4.0
 _FIRST_PORT, _PORTS = 31_000, 700
-"""Where the canary on the other side answers exchanges; chaosd listens on 31766 to 31768."""
+"""The ports on which the canary on the other side answers exchanges; chaosd uses 31766 to 31768."""
 
 
 class _OnLinks(OnMachine[P]):
-    """Between the machine and the hosts on the other side. The undo also holds `peers` and `addresses`."""
+    """A fault between the machine and the hosts on the other side. The undo also holds `peers` and `addresses`."""
 
     across = frozenset({NetworkCanary})
     capabilities = frozenset({ChaosMachine, NetworkCanary})
@@ -329,7 +329,7 @@ class _OnLinks(OnMachine[P]):
     def plan_more(self, target: Target) -> dict[str, Any]:
         peers = peers_of(self.hosts, target, self.params.from_)  # type: ignore[attr-defined]
         if not peers:
-            raise SelectorError(f"{self.kind} on {target.host}: nobody is on the other side; name another host")
+            raise SelectorError(f"{self.kind} on {target.host}: there is no host on the other side; name another host")
         return {"peers": [peer.name for peer in peers], "addresses": [peer.address for peer in peers]}
 
     def uses(self, place: Place) -> Sequence[Claim]:
@@ -339,43 +339,43 @@ class _OnLinks(OnMachine[P]):
             needs(HOST),
             takes(self.kind),
             takes(OBJECT),
-            spoils(PACKETS, "it disturbs the packets by which the other one is seen", where=between),
+            spoils(PACKETS, "it disturbs the packets with which the other fault is measured", where=between),
             spoils(CANARY_LINKS, where=EVERYWHERE, meets=ON_CONNECTIONS),
             spoils(ANSWERS),
         )
 
 
 class LinkParams(Strict):
-    """Who is on the other side, and the machine's network interface towards it."""
+    """The hosts on the other side, and the machine's network interface towards them."""
 
     from_: Peers = Field(default="all", alias="from")
-    """Who is on the other side."""
+    """The hosts on the other side."""
     device: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.@-]{1,15}$")] = "eth0"
     """The network interface of the machine."""
 
 
 class PartitionParams(LinkParams):
-    """In which direction packets are lost. chaosd cuts one of them at a time; a connection needs both."""
+    """In which direction packets are lost. chaosd cuts one direction at a time; a connection needs both."""
 
     direction: Literal["in", "out"] = "out"
-    """`out`: what the machine sends; `in`: what it receives. chaosd takes one of them."""
+    """`out`: what the machine sends; `in`: what it receives. chaosd accepts only one of them."""
 
 
 @dataclass(frozen=True)
 class CutOff:
-    """No connection comes about between the machine and any host on the other side, in either direction."""
+    """No connection succeeds between the machine and any host on the other side, in either direction."""
 
     who: str
 
     async def before(self, hosts: Hosts, target: Target) -> Mapping[str, Any]:
-        """Raises FaultError where a connection already fails: that it is cut would not show."""
+        """Raises FaultError if a connection already fails, because a cut would not show."""
         peers = [peer.name for peer in peers_of(hosts, target, self.who)]
         for (here, there), number in (await self._tried(hosts, target.host, peers)).items():
             if number:
                 name = errno.errorcode.get(number, str(number))
                 raise FaultError(
-                    f"{here} cannot connect to port {ECHO_PORT} of {there} as it is ({name}): that it is cut off would"
-                    " not show; find out why, or name other hosts"
+                    f"{here} cannot connect to port {ECHO_PORT} of {there} even before the fault ({name}): a partition"
+                    " would not show; find out why, or name other hosts"
                 )
         return {}
 
@@ -405,7 +405,7 @@ class CutOff:
 class Partition(_OnLinks[PartitionParams]):
     """Drops all packets of one direction between the machine and `from`, by iptables.
 
-    Limits: only hosts are cut off: our loads and observers are not.
+    Limits: only hosts are cut off, not hashidrill's loads and observers.
     """
 
     kind: ClassVar[str] = "chaos_mesh.physical.partition"
@@ -416,7 +416,7 @@ class Partition(_OnLinks[PartitionParams]):
     Params = PartitionParams
 
     def spec(self, agent: str) -> Mapping[str, Any]:
-        """Without addresses, which `wanted` adds, because the API accepts a partition without a source."""
+        """The spec without addresses, which `wanted` adds; the API accepts a partition without a source."""
         way = {"out": "to", "in": "from"}[self.params.direction]
         return {"action": "network-partition", "network-partition": {"device": self.params.device, "direction": way}}
 
@@ -444,18 +444,18 @@ class BandwidthParams(LinkParams):
 
 @dataclass(frozen=True)
 class Narrow:
-    """What the host sends to another one takes as long as `rate` needs for it."""
+    """Data that the host sends to another host takes as long as `rate` implies."""
 
     who: str
     rate: float
 
     @property
     def _bytes(self) -> int:
-        """What takes a second, beside what passes at once."""
+        """The bytes that take a second at `rate`, plus the burst."""
         return int(self.rate * _TRANSFER_S) + _BURST_BYTES
 
     async def before(self, hosts: Hosts, target: Target) -> Mapping[str, Any]:
-        """Raises FaultError where sending takes half as long as it is."""
+        """Raises FaultError if sending already takes so long that the limit would not show."""
         peer = peers_of(hosts, target, self.who)[0]
         port = _FIRST_PORT + zlib.crc32(f"{target.host}/{peer.name}".encode()) % _PORTS
         await peer.use(NetworkCanary).canary_listen(port)
@@ -465,8 +465,8 @@ class Narrow:
         if failed or slowest > _LEAST * _TRANSFER_S / 2:
             why = errno.errorcode.get(failed[0].errno, "an error") if failed else f"it takes {Duration(slowest)}"
             raise FaultError(
-                f"{self._bytes} bytes from {target.host} to {peer.name} as it is: {why}; {Bandwidth(self.rate)} could"
-                " not be told from that"
+                f"{self._bytes} bytes from {target.host} to {peer.name} before the fault: {why}; {Bandwidth(self.rate)}"
+                " would not show"
             )
         return {"port": port, "peer": peer.name, "typical_s": statistics.median(one.seconds for one in took)}
 
@@ -495,13 +495,13 @@ class Narrow:
 class LinkBandwidth(_OnLinks[BandwidthParams]):
     """Limits what the machine sends on an interface to `rate`, by a token bucket of tc.
 
-    Limits: chaosd 1.4.0 reads bytes as bits, and hashidrill asks for eight times as much to get what you wrote. With a
-    chaosd that is fixed the fault is not proven, and the run is INVALID.
+    Limits: chaosd 1.4.0 reads bytes as bits, so hashidrill requests eight times the rate that you wrote. With a fixed
+    chaosd the fault is not proven, and the run is INVALID.
     """
 
     kind: ClassVar[str] = "chaos_mesh.physical.bandwidth"
     cases: ClassVar[Cases] = Cases(each=({"rate": "64KB/s"},))
-    observer = Observer("how long the canary on that host takes to send to the canary on another one")
+    observer = Observer("how long the canary on that host takes to send to the canary on another host")
     Params = BandwidthParams
 
     @property
@@ -513,10 +513,10 @@ class LinkBandwidth(_OnLinks[BandwidthParams]):
         return await super().prior(target)
 
     def spec(self, agent: str) -> Mapping[str, Any]:
-        """Of everything that leaves by the interface, to whomever: `from` says who watches.
+        """Limits everything that leaves by the interface; `from` only names the hosts that measure.
 
-        chaosd 1.4.0, its newest, gives tc a number of bytes for one of bits: asked for what we want, it would be eight
-        times as slow. One that is fixed is eight times as fast, and not proven.
+        chaosd 1.4.0, the newest, passes a number of bytes to tc as bits: without the factor, the link would be eight
+        times as slow. With a fixed chaosd it is eight times as fast, and the fault is not proven.
         """
         bucket = {
             "device": self.params.device,

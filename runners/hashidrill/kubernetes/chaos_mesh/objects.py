@@ -1,6 +1,6 @@
 """The objects of Chaos Mesh that a run creates, each aimed at one pod or one machine.
 
-Each has a duration of its own after which the controller reverts it, however we die.
+Each has a duration, after which the controller reverts it even if hashidrill has died.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LONGEST_FAILURE = 300
 
 
 async def remove(cluster: Cluster, kind: str, name: str, *, within_s: float = GONE_WITHIN_S) -> None:
-    """Deletes it and waits until it is gone. Raises FaultError with the commands that help if it stays."""
+    """Deletes the object and waits until it is gone. If it stays, raises FaultError with the commands that help."""
     helps = way_out(cluster, kind, name)
     await objects.remove(cluster, CHAOS_MESH, kind, name, said=said_of, way_out=helps, within_s=within_s)
 
@@ -34,13 +34,13 @@ def way_out(cluster: Cluster, kind: str, name: str) -> str:
     also = cluster.kubectl("delete podnetworkchaos --wait=false POD")
     extra = f"; then, for the pod that it was aimed at, `{also}`" if kind == "NetworkChaos" else ""
     return (
-        f"its finalizer keeps it: see that chaos-controller-manager runs, and if the fault cannot be reverted, end it"
-        f" by hand and let the object go: `{command}`{extra}"
+        f"its finalizer keeps it: check that chaos-controller-manager runs; if the fault cannot be reverted, end it by"
+        f" hand and release the object: `{command}`{extra}"
     )
 
 
 def said_of(found: Mapping[str, Any]) -> str:
-    """The status of an object, with its meaning if known. It proves nothing."""
+    """The status of an object and, if known, what it means. It proves nothing."""
     status = found.get("status") or {}
     conditions = {one.get("type"): one.get("status") == "True" for one in status.get("conditions") or ()}
     records = (status.get("experiment") or {}).get("containerRecords") or ()
@@ -56,13 +56,13 @@ def said_of(found: Mapping[str, Any]) -> str:
         return f"{deleted}its controller failed: {_shortly(failed[-1])}"
     if not conditions and not finalizers:
         return (
-            f"{deleted}no controller has taken it up: is chaos-controller-manager running? If it is, the"
-            " CustomResourceDefinitions may be older than it, so that it cannot write to the object: update them"
+            f"{deleted}no controller has started on it: is chaos-controller-manager running? If it is, the"
+            " CustomResourceDefinitions may be older than it, and it cannot write to the object: update them"
         )
     if not conditions:
         return (
-            f"{deleted}its status stays empty though a controller has it: the CustomResourceDefinition is older than"
-            " the controller, which then injects nothing; update the definitions of Chaos Mesh to its version"
+            f"{deleted}its status stays empty although a controller has started: the CustomResourceDefinition is older"
+            " than the controller, which then injects nothing; update Chaos Mesh's definitions to its version"
         )
     if conditions.get("Selected") is False:
         return f"{deleted}its controller selected nothing"
@@ -110,5 +110,5 @@ def of_machine(cluster: Cluster, owned: Owned, url: str, *, netem: bool) -> Aime
 
 
 def of_pod(cluster: Cluster, owned: Owned, pod: str, *, netem: bool) -> AimedAt:
-    """The pod of that name. `all` of it: with `one`, an empty selection would be no error."""
+    """The pod of that name. The mode is `all`, because with `one` an empty selection is not an error."""
     return AimedAt(cluster, owned, netem, {"mode": "all", "selector": {"pods": {cluster.namespace: [pod]}}})

@@ -43,16 +43,16 @@ _NETEM = {"delay", "loss", "corrupt", "duplicate", "netem"}
 
 
 class ChaosMeshFault(ExternalFault[P]):
-    """One object of Chaos Mesh. `injector` is ChaosPod or ChaosMachine."""
+    """A fault by one object of Chaos Mesh. `injector` is ChaosPod or ChaosMachine."""
 
     system = CHAOS_MESH
     injector = ChaosPod
     seen_within_s = 30.0
-    """The controller needs seconds to take up an object, and the kubelet needs seconds to report."""
+    """The controller needs seconds to start on an object, and the kubelet needs seconds to report."""
     no_netem = (
         "it needs netem in the kernel of the node, and services.kubernetes.netem of the attach file does not say that"
-        " it is there: without it the object fails, cannot be deleted, and blocks the recovery of other faults on that"
-        " pod; run `modprobe sch_netem` on the nodes, and say `netem: true`"
+        " the nodes have it: without netem the object fails, cannot be deleted, and blocks the recovery of other faults"
+        " on that pod; run `modprobe sch_netem` on the nodes, and write `netem: true`"
     )
 
 
@@ -68,11 +68,11 @@ class PodKillParams(Strict):
 
 
 class PodKill(ChaosMeshFault[PodKillParams]):
-    """Deletes the pod of the agent; its StatefulSet starts another one of that name.
+    """Deletes the agent's pod; the pod's StatefulSet starts a new pod of that name.
 
-    Limits: only a pod of a StatefulSet: another one does not come back under its name. The new pod has another address:
-    the run follows it where the file finds agents by the labels of their pods; otherwise name the agent's URL under
-    `agents`.
+    Limits: only pods of a StatefulSet, because other pods do not come back under their names. The new pod has another
+    address: the run follows it if the attach file finds agents by the labels of their pods; otherwise name the agent's
+    URL under `agents`.
     """
 
     kind: ClassVar[str] = "chaos_mesh.pod_kill"
@@ -90,9 +90,9 @@ class PodKill(ChaosMeshFault[PodKillParams]):
 
 
 class PodFailure(ChaosMeshFault[NoParams]):
-    """Keeps the pod of the agent from running: Chaos Mesh swaps its images for one that does nothing.
+    """Keeps the agent's pod from working: Chaos Mesh replaces its images by one that does nothing.
 
-    Limits: the containers restart when it begins and when it ends.
+    Limits: the containers restart when the fault begins and when it ends.
     """
 
     kind: ClassVar[str] = "chaos_mesh.pod_failure"
@@ -110,13 +110,13 @@ class ContainerKillParams(Strict):
     """Which container is killed."""
 
     container: Container | None = None
-    """Its name; none: that of the product, as the official charts have it."""
+    """The container's name; none: the product's name, as in the official charts."""
 
 
 class ContainerKill(ChaosMeshFault[ContainerKillParams]):
-    """Kills a container in the pod of the agent; its kubelet starts it again.
+    """Kills a container in the agent's pod; the kubelet starts the container again.
 
-    Limits: a kubelet that backs off waits longer after each kill.
+    Limits: the kubelet backs off: it waits longer after each kill.
     """
 
     kind: ClassVar[str] = "chaos_mesh.container_kill"
@@ -141,17 +141,17 @@ class _AnswersFault(ChaosMeshFault[P]):
 
 
 class DelayParams(Strict):
-    """How much later what the pod sends leaves it."""
+    """By how much packets that the pod sends are delayed."""
 
     delay: Delay
     """From 20ms to 2s."""
 
 
 class NetworkDelay(_AnswersFault[DelayParams]):
-    """Delays everything that the pod of the agent sends, by netem.
+    """Delays everything that the agent's pod sends, by netem.
 
-    Limits: only where the attach file says `netem: true`. What passes between agents is delayed too, and is not
-    measured.
+    Limits: only if the attach file says `netem: true`. The traffic between agents is delayed too, but that delay is
+    not measured.
     """
 
     kind: ClassVar[str] = "chaos_mesh.network.delay"
@@ -167,9 +167,9 @@ class NetworkDelay(_AnswersFault[DelayParams]):
 
 
 class NetworkPartition(_AnswersFault[NoParams]):
-    """Drops everything that the pod of the agent sends, by iptables: to agents, to clients and to its kubelet.
+    """Drops everything that the agent's pod sends, by iptables: to agents, to clients and to its kubelet.
 
-    Limits: a liveness probe that fails meanwhile restarts the container.
+    Limits: if a liveness probe fails meanwhile, the kubelet restarts the container.
     """
 
     kind: ClassVar[str] = "chaos_mesh.network.partition"
@@ -178,18 +178,18 @@ class NetworkPartition(_AnswersFault[NoParams]):
     shows = Silent()
 
     def spec(self, agent: str) -> Mapping[str, Any]:
-        """In two halves: an ipset takes no 0.0.0.0/0."""
+        """Names all addresses as two halves, because an ipset does not accept 0.0.0.0/0."""
         return {"action": "partition", "direction": "to", "externalTargets": ["0.0.0.0/1", "128.0.0.0/1"]}
 
 
 _SLOWEST, _FASTEST = Bandwidth("4KB/s"), Bandwidth("1MB/s")
 _BURST_BYTES, _QUEUE_BYTES = 10_000, 65_536
-"""Of the token bucket: what passes at once, and what may wait. Both are small, so that they do not hide the rate."""
+"""The token bucket's burst and queue. Both are small, so that they do not hide the rate."""
 
 
 def _provable_rate(value: Bandwidth) -> Bandwidth:
     if not _SLOWEST <= value <= _FASTEST:
-        raise ValueError(f"must be from {_SLOWEST} to {_FASTEST}: the proof asks for a second; not {value}")
+        raise ValueError(f"must be from {_SLOWEST} to {_FASTEST}: the proof reads for a second; not {value}")
     return value
 
 
@@ -201,15 +201,15 @@ class BandwidthParams(Strict):
 
 
 class NetworkBandwidth(_AnswersFault[BandwidthParams]):
-    """Limits what the pod of the agent sends to `rate`, by a token bucket of tc.
+    """Limits what the agent's pod sends to `rate`, by a token bucket of tc.
 
-    Limits: Consul, of whose agents a large answer is known; the kernel of the node needs the queue `tbf`.
+    Limits: only Consul, because the proof needs a large answer of the agent; the node's kernel needs the queue `tbf`.
     """
 
     kind: ClassVar[str] = "chaos_mesh.network.bandwidth"
     cases: ClassVar[Cases] = Cases(each=({"rate": "64KB/s"},))
     object_kind = "NetworkChaos"
-    observer = Observer("how long large answers of the agent take, asked for from this machine")
+    observer = Observer("how long large answers of the agent to this machine take")
     Params = BandwidthParams
 
     def spec(self, agent: str) -> Mapping[str, Any]:
@@ -236,21 +236,21 @@ class _StressFault(ChaosMeshFault[P]):
 
 
 class CpuParams(Strict):
-    """How much CPU is taken."""
+    """How much CPU is used."""
 
     workers: int = Field(default=1, ge=1, le=256)
-    """How many processes take it."""
+    """How many processes use CPU."""
     load: Annotated[Percent, Field(ge=0.1)] = Percent("100%")
-    """Share of a core that each takes."""
+    """Share of a core that each process uses."""
     container: Container | None = None
-    """Its name; none: that of the product, as the official charts have it."""
+    """The container's name; none: the product's name, as in the official charts."""
 
 
 class StressCpu(_StressFault[CpuParams]):
-    """Takes CPU in the cgroup of the agent's container.
+    """Uses CPU in the cgroup of the agent's container.
 
-    Limits: half of what is asked for must be used: on a node with less idle CPU, the run is INVALID. A container
-    with a CPU limit is throttled together with its agent.
+    Limits: the stress must get at least half of the CPU that the parameters ask for: on a node with less idle CPU, the
+    run is INVALID. If the container has a CPU limit, the agent is throttled too.
     """
 
     kind: ClassVar[str] = "chaos_mesh.stress.cpu"
@@ -267,19 +267,19 @@ class StressCpu(_StressFault[CpuParams]):
 
 
 class MemoryParams(Strict):
-    """How much memory is taken."""
+    """How much memory is allocated."""
 
     size: Annotated[Size, Field(ge=LEAST_MEMORY)]
-    """How much, from 64MiB: the agent's own use varies."""
+    """How much; at least 64MiB, because the agent's own use varies."""
     container: Container | None = None
-    """Its name; none: that of the product, as the official charts have it."""
+    """The container's name; none: the product's name, as in the official charts."""
 
 
 class StressMemory(_StressFault[MemoryParams]):
-    """Takes memory in the cgroup of the agent's container.
+    """Allocates memory in the cgroup of the agent's container.
 
-    Limits: at the container's memory limit the kernel kills Chaos Mesh's process or the agent; with the process gone,
-    the effect is too.
+    Limits: at the container's memory limit the kernel kills Chaos Mesh's process or the agent; if it kills Chaos
+    Mesh's process, the effect ends.
     """
 
     kind: ClassVar[str] = "chaos_mesh.stress.memory"
@@ -297,7 +297,7 @@ class StressMemory(_StressFault[MemoryParams]):
 
 def _readable_skew(value: Duration) -> Duration:
     if not LEAST_SKEW_S <= value <= _LONGEST_SKEW:
-        raise ValueError(f"must be from {LEAST_SKEW_S:g}s to {_LONGEST_SKEW}: answers say whole seconds; not {value}")
+        raise ValueError(f"must be from {LEAST_SKEW_S:g}s to {_LONGEST_SKEW}: answers give whole seconds; not {value}")
     return value
 
 
@@ -309,19 +309,19 @@ class TimeParams(Strict):
     direction: Literal["ahead", "behind"] = "ahead"
     """Which way the clock is moved: `ahead` or `behind`."""
     container: Container | None = None
-    """Its name; none: that of the product, as the official charts have it."""
+    """The container's name; none: the product's name, as in the official charts."""
 
 
 class Time(_AnswersFault[TimeParams]):
-    """Sets the clock that the agent reads ahead or behind; that of its node stays as it is.
+    """Sets the clock that the agent reads ahead or behind; the node's own clock does not change.
 
-    Limits: only the wall clock (`CLOCK_REALTIME`): timers that count on the monotonic clock do not see it.
+    Limits: only the wall clock (`CLOCK_REALTIME`): timers on the monotonic clock are not affected.
     """
 
     kind: ClassVar[str] = "chaos_mesh.time"
     cases: ClassVar[Cases] = Cases(each=({"offset": "10m", "direction": "behind"}, {"offset": "5s"}))
     object_kind = "TimeChaos"
-    observer = Observer("the time in the agent's own answers, beside this machine's clock")
+    observer = Observer("the time in the agent's own answers, compared with this machine's clock")
     Params = TimeParams
 
     def spec(self, agent: str) -> Mapping[str, Any]:
@@ -340,19 +340,19 @@ class PortParams(Strict):
     """Which port of the pod."""
 
     port: int | None = Field(default=None, ge=1, le=65535)
-    """Of the pod; none: that of the product's API, like 8500."""
+    """The port of the pod; none: the port of the product's API, like 8500."""
 
 
 def _http(params: PortParams, agent: str, what: Mapping[str, Any]) -> Mapping[str, Any]:
-    """All paths of that port; without one, of the product's API."""
+    """A spec for all paths of that port, or else of the port of the product's API."""
     return {"target": "Request", "port": params.port or attachables([agent])[agent].port, "path": "*", **what}
 
 
 class HttpAbort(_AnswersFault[PortParams]):
-    """Breaks off every request to a port of the agent's pod.
+    """Aborts every request to a port of the agent's pod.
 
-    Limits: plain HTTP: over TLS, Chaos Mesh sees no requests. A port that is not the API's cannot be seen: the run is
-    INVALID.
+    Limits: only plain HTTP: over TLS, Chaos Mesh sees no requests. Only the API's port can be observed: with another
+    port, the run is INVALID.
     """
 
     kind: ClassVar[str] = "chaos_mesh.http.abort"
@@ -375,7 +375,7 @@ class HttpDelayParams(PortParams):
 class HttpDelay(_AnswersFault[HttpDelayParams]):
     """Delays every request to a port of the agent's pod.
 
-    Limits: those of `chaos_mesh.http.abort`.
+    Limits: the same as for `chaos_mesh.http.abort`.
     """
 
     kind: ClassVar[str] = "chaos_mesh.http.delay"
@@ -392,18 +392,18 @@ class IoLatencyParams(Strict):
     """Which operations of a volume take longer, and by how much."""
 
     delay: Delay
-    """Of each operation, from 20ms to 2s."""
-    volume: Annotated[str, Field(pattern=r"^/[\w./-]*$", description="Where it is mounted in the pod")]
+    """The delay of each operation, from 20ms to 2s."""
+    volume: Annotated[str, Field(pattern=r"^/[\w./-]*$", description="Where the volume is mounted in the pod")]
     op: Literal["fsync", "write"] = "fsync"
-    """Which operations wait: `fsync` or `write`."""
+    """Which operations are delayed: `fsync` or `write`."""
     container: Container | None = None
-    """Its name; none: that of the product, as the official charts name it."""
+    """The container's name; none: the product's name, as in the official charts."""
 
 
 class IoLatency(_AnswersFault[IoLatencyParams]):
-    """Delays operations on a volume of the leader's pod: every write that it commits waits for them.
+    """Delays operations on a volume of the leader's pod: every write that the leader commits waits for them.
 
-    Limits: Consul, and its leader: no write waits for the disk of a follower. A token needs `write` on
+    Limits: only Consul, and only its leader, because no write waits for a follower's disk. The token needs `write` on
     `hashidrill/nothing/`.
     """
 
@@ -415,7 +415,7 @@ class IoLatency(_AnswersFault[IoLatencyParams]):
         )
     )
     object_kind = "IOChaos"
-    observer = Observer("how long writes through the agent take, which change nothing")
+    observer = Observer("how long writes through the agent that change nothing take")
     Params = IoLatencyParams
 
     def rights(self) -> Sequence[Right]:
@@ -436,24 +436,24 @@ class IoLatency(_AnswersFault[IoLatencyParams]):
 
 
 class ResourceParams(Strict):
-    """What is asked of Chaos Mesh, and what of it this machine will see."""
+    """What Chaos Mesh is asked to do, and which part of that this machine will see."""
 
     chaos: str
     """The kind of the object that is created: `NetworkChaos`, `IOChaos`, `StressChaos`, `TimeChaos`, `HTTPChaos`, ."""
     spec: dict[str, Any]
-    """Its `spec`, without `mode`, `selector` and `duration`: `on` says whom it hits, and hashidrill how long it lasts.
-    """
+    """The object's `spec`, without `mode`, `selector` and `duration`: `on` names the target, and hashidrill sets the
+    duration."""
     effect: Literal["silent", "slow"]
-    """What is seen of it: the agent is `silent`, or `slow`."""
+    """The visible effect: the agent is `silent`, or `slow`."""
     by: Delay | None = None
-    """Of `slow`: how much longer each answer takes, from 20ms to 2s."""
+    """For `slow`: how much longer each answer takes, from 20ms to 2s."""
 
     @field_validator("chaos")
     @classmethod
     def _of_a_pod(cls, value: str) -> str:
         known = [one for one in CHAOS if one != "PhysicalMachineChaos"]
         if value not in known:
-            raise ValueError(f"{value!r} is no kind of Chaos Mesh that injects into a pod: {near(value, known)}")
+            raise ValueError(f"{value!r} is not a kind of Chaos Mesh that injects into a pod: {near(value, known)}")
         return value
 
     @field_validator("spec")
@@ -461,28 +461,28 @@ class ResourceParams(Strict):
     def _names_no_target(cls, value: dict[str, Any]) -> dict[str, Any]:
         if said := [name for name in _WHOM if name in value]:
             raise ValueError(
-                f"{' and '.join(said)} does not belong into it: `on` says whom it hits, and hashidrill how long"
+                f"{' and '.join(said)} must not be set: `on` names the target, and hashidrill sets the duration"
             )
         return value
 
     @model_validator(mode="after")
     def _can_be_proven(self) -> ResourceParams:
-        """Chaos Mesh admits a partition without another side, and its controller says AllInjected."""
+        """Chaos Mesh accepts a partition without another side, and its controller says AllInjected."""
         other = [name for name in ("target", "externalTargets") if self.spec.get(name)]
         if self.chaos == "NetworkChaos" and self.spec.get("action") == "partition" and not other:
-            raise ValueError("a partition needs somebody on the other side: `target` or `externalTargets`")
+            raise ValueError("a partition needs another side: `target` or `externalTargets`")
         if (self.effect == "slow") != (self.by is not None):
-            raise ValueError("`effect: slow` says `by` how much, like 200ms; no other effect does")
+            raise ValueError("`effect: slow` needs `by`, a delay like 200ms; no other effect has one")
         if self.spec.get("action") in {"pod-kill", "container-kill"}:
             raise ValueError("use chaos_mesh.pod_kill or chaos_mesh.container_kill, which can be proven")
         return self
 
 
 class Resource(_AnswersFault[ResourceParams]):
-    """A fault of Chaos Mesh on the agent's pod, in its own words, that makes the agent silent or slow.
+    """Any fault of Chaos Mesh on the agent's pod, by its own spec, that makes the agent silent or slow.
 
-    Limits: a field that the cluster's own definition does not have is an error. A fault that makes the agent neither
-    silent nor slow for this machine cannot be proven, and the run is INVALID.
+    Limits: a field that the cluster's own definition does not have is an error. If the fault makes the agent neither
+    silent nor slow for this machine, it is not proven, and the run is INVALID.
     """
 
     kind: ClassVar[str] = "chaos_mesh.resource"

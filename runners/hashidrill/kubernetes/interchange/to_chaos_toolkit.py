@@ -1,4 +1,4 @@
-"""Writes an experiment of Chaos Toolkit that runs one of ours, and takes its verdict."""
+"""Writes an experiment of Chaos Toolkit that runs a hashidrill experiment and reports its verdict."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ NEEDED = "hashidrill in the Python environment of Chaos Toolkit, and this experi
 
 
 def experiment(metadata: Metadata, named: str) -> dict[str, Any]:
-    """The experiment, in which nothing of ours is lost. `named`: what `hashidrill run` is called with.
+    """The Chaos Toolkit experiment, which loses nothing of ours. `named`: the argument of `hashidrill run`.
 
-    A failed action changes nothing of the result of `chaos run`: it goes on, and ends with 0. So the hypothesis is the
-    verdict, asked after the method alone, and the control has the last word where another strategy was asked for.
+    A failed action does not change the result of `chaos run`, which continues and exits with 0. So the hypothesis
+    checks the verdict, only after the method; if another strategy is chosen, the control decides.
     """
 
     def provider(func: str) -> dict[str, Any]:

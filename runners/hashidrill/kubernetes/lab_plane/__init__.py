@@ -1,6 +1,6 @@
 """Chaos Mesh in a local datacenter: a Kubernetes control plane without nodes, and a chaosd on each host.
 
-`kubernetes/chaos_mesh/` has its faults, `chaos_mesh.physical.*`, for local hosts and others.
+`kubernetes/chaos_mesh/` has its faults, `chaos_mesh.physical.*`, for local and attached hosts.
 """
 
 NAMESPACE = "chaos-mesh"

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from hashidrill.kubernetes.client import Connect
 
 LASTS_S = 3600.0
-"""The controller reverts a fault that nobody deletes: here everything ends with the datacenter anyway."""
+"""Seconds after which the controller reverts an object; in a local datacenter everything ends earlier anyway."""
 CHAOSD_TOOLS = {
     "stress-cpu": ("stress-ng",),
     "network-partition": ("iptables", "ipset"),
     "network-bandwidth": ("iptables", "tc"),
 }
-"""What chaosd starts for an action, which must be on this machine."""
+"""The programs that chaosd starts for an action; this machine must have them."""
 
 
 def lacking(*tools: str) -> str:
@@ -41,15 +41,15 @@ def lacking(*tools: str) -> str:
 
 @dataclass(frozen=True)
 class Machine:
-    """One host of ours. Each request has a connection of its own: nobody tells this when the datacenter ends.
+    """One local host. Each request opens its own connection, because a Machine does not know when its datacenter ends.
 
-    `tell` hears what takes long. `connect` is for tests.
+    `tell` receives the reason of a long wait. `connect` is for tests.
     """
 
     kubeconfig: Path
     url: str
     netem: bool = False
-    """Nothing of ours needs it."""
+    """No fault on a local host needs netem."""
     tell: Callable[[str], None] = lambda _: None
     connect: Connect | None = None
     _deleted_s: dict[tuple[str, str], float] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Machine:
         return {"kind": kind, "name": name, "namespace": NAMESPACE}
 
     async def check(self, kind: str, spec: Mapping[str, Any], rights: Sequence[Right] = ()) -> None:
-        """Raises FaultError also if this machine lacks a program of chaosd, which reports that only late."""
+        """Raises FaultError, also if this machine lacks a program that chaosd starts: chaosd reports that only late."""
         if missing := lacking(*CHAOSD_TOOLS.get(str(spec.get("action")), ())):
             raise FaultError(missing)
         async with self._aimed() as aimed:

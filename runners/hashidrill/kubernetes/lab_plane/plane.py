@@ -48,7 +48,7 @@ class Papers:
 
     @property
     def bundle(self) -> str:
-        """The same as Kubernetes has it in its objects."""
+        """The same certificate, encoded as in Kubernetes' objects."""
         return base64.b64encode(self._ca.cert_pem.bytes()).decode()
 
     def certificate(self, address: str) -> Mapping[str, str]:
@@ -58,7 +58,7 @@ class Papers:
         return {"tls.crt": chain.decode(), "tls.key": made.private_key_pem.bytes().decode()}
 
     def of_server(self, address: str) -> Mapping[str, str]:
-        """All that the API server reads: its certificate, whom it knows, and the key that it signs accounts with."""
+        """The files that the API server reads: its certificate, its users' tokens, and the key that signs accounts."""
         key = rsa.generate_private_key(public_exponent=65537, key_size=_KEY_BITS)
         pem = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
@@ -67,7 +67,7 @@ class Papers:
         return {**self.certificate(address), "accounts.key": pem.decode(), "tokens.csv": tokens}
 
     def kubeconfig(self, server: str, token: str) -> str:
-        """In JSON, which is YAML too."""
+        """A kubeconfig in JSON, which is also YAML."""
         one = {"cluster": USER, "user": USER, "namespace": NAMESPACE}
         return (
             json.dumps(
@@ -95,7 +95,7 @@ _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 _WHERE = {"Role": f"{_RBAC}/namespaces/{NAMESPACE}/roles", "ClusterRole": f"{_RBAC}/clusterroles"}
 _BINDINGS = {"Role": f"{_RBAC}/namespaces/{NAMESPACE}/rolebindings", "ClusterRole": f"{_RBAC}/clusterrolebindings"}
 _KINDS = ("physicalmachinechaos",)
-"""The kinds that objects are made of here: without pods, no other one can inject."""
+"""The kinds of objects that are created here; without pods, no other kind can inject."""
 _GAP_S = 0.2
 _LARGE = 100_000
 _SCHEMA = re.compile(r"^    schema:\n(?:     .*\n|\n)+", re.MULTILINE)
@@ -107,7 +107,7 @@ Run = Callable[[], Awaitable[None]]
 
 
 class Plane:
-    """The API server at `url`, asked as its administrator. `transport` is for tests."""
+    """The API server at `url`; requests are sent as its administrator. `transport` is for tests."""
 
     def __init__(self, url: str, papers: Papers, *, transport: httpx2.AsyncBaseTransport | None = None) -> None:
         self.url, self._papers, self._transport = url, papers, transport
@@ -141,7 +141,7 @@ class Plane:
             await wait_until("the Kubernetes API server to be ready", ready, within_s=within_s, gap_s=_GAP_S)
 
     async def furnish(self, definitions: Path, rights: Iterable[Right]) -> None:
-        """The definitions, the namespace, and the role of those who run experiments. Raises DatacenterError."""
+        """Creates the definitions, the namespace, and the role for running experiments. Raises DatacenterError."""
         text = await anyio.Path(definitions).read_text()
         documents = text.split("\n---\n")[1:]
         async with self._asked() as client:
@@ -153,8 +153,8 @@ class Plane:
             )
 
     async def admit(self, webhook: str) -> None:
-        """Objects go through the controller at that URL first: without it they get no uid, and chaosd forgets whose
-        they are. Raises DatacenterError.
+        """Registers the controller's webhooks at that URL: without them objects get no uid, and chaosd cannot tell
+        them apart. Raises DatacenterError.
         """
         async with self._asked() as client:
             for what in ("mutat", "validat"):
@@ -172,7 +172,7 @@ class Plane:
             await wait_until(f"the API server to serve {kind}", serves, within_s=within_s, gap_s=_GAP_S)
 
     async def _permit(self, client: httpx2.AsyncClient, rights: list[Right]) -> None:
-        """The manifests as `hashidrill staging acl kubernetes` prints them, bound to our user."""
+        """Creates the roles that `hashidrill staging acl kubernetes` prints, and binds them to our user."""
         await self._made(client, "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         for manifest in filter(None, policy(rights, {}).split("---\n")):
             kind = next(line for line in manifest.splitlines() if line.startswith("kind: ")).removeprefix("kind: ")
@@ -225,7 +225,7 @@ class Plane:
 
 
 def lighter(definition: str) -> str:
-    """Removes the schema of a large definition, which nothing here uses; it would double the server's memory and
+    """Removes the schema of a large definition: nothing here uses it, and it would double the server's memory and
     time.
     """
     return definition if len(definition) < _LARGE else _SCHEMA.sub(_OPEN, definition, count=1)

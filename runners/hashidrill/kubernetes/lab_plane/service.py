@@ -1,6 +1,6 @@
 """Chaos Mesh as a service of a datacenter: etcd, an API server, its controller, and a chaosd on every other host.
 
-Light to import: the command line finds its roles here, and most commands start no datacenter.
+Imports little, because the command line reads roles here, and most commands start no datacenter.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class ChaosMesh(Strict):
-    """Chaos Mesh with the control plane it needs, and its chaosd on every host: for `chaos_mesh.physical.*`."""
+    """Chaos Mesh with the control plane that it needs, and a chaosd on every host: for `chaos_mesh.physical.*`."""
 
     chaosd: str = Field(default="1.4.0", pattern=VERSION_PATTERN, description="chaosd version, like 1.4.0")
     kubernetes: str = Field(default="1.34.4", pattern=VERSION_PATTERN, description="Version of its kube-apiserver")
@@ -41,7 +41,7 @@ ETCD_PORT, PEERS_PORT, API_PORT, WEBHOOK_PORT, METRICS_PORT, CHAOSD_PORT = 2379,
 
 
 def etcd(site: Site) -> list[str]:
-    """Without fsync: it ends with the datacenter, and has nothing to keep."""
+    """The command of etcd, without fsync, because its data ends with the datacenter."""
     clients, peers = f"http://{site.address}:{ETCD_PORT}", f"http://{site.address}:{PEERS_PORT}"
     options = {
         "data-dir": site.data / "data",
@@ -57,7 +57,7 @@ def etcd(site: Site) -> list[str]:
 
 
 def api_server(site: Site, etcd_address: str) -> list[str]:
-    """With RBAC, and without accounts in pods: there is no pod."""
+    """The command of the API server: with RBAC, but without accounts in pods, because there are no pods."""
     options = {
         "etcd-servers": f"http://{etcd_address}:{ETCD_PORT}",
         "secure-port": API_PORT,
@@ -78,7 +78,7 @@ def api_server(site: Site, etcd_address: str) -> list[str]:
 
 
 def controller(site: Site) -> Mapping[str, str]:
-    """It takes all it is told from its environment. The files are in its folder."""
+    """The controller's environment, which holds all its settings. Its files are in its folder."""
     return {
         "KUBECONFIG": str(site.data / "kubeconfig"),
         "NAMESPACE": NAMESPACE,
@@ -94,12 +94,12 @@ def controller(site: Site) -> Mapping[str, str]:
 
 
 def chaosd(site: Site) -> list[str]:
-    """It listens for its controller on the address of its host."""
+    """The command of chaosd, which listens for the controller on the address of its host."""
     return [str(site.binaries["chaosd"]), "server", "--host", site.address, "--port", str(CHAOSD_PORT)]
 
 
 def chaosd_environment(path: str, folders: tuple[str, ...], processes: Path) -> Mapping[str, str]:
-    """Its tools are system tools, which not everybody's PATH leads to; it looks for processes below HOST_PROC."""
+    """The environment of chaosd: PATH with the folders of system tools, and HOST_PROC, where it looks for processes."""
     named = [*filter(None, path.split(":"))]
     return {"PATH": ":".join(dict.fromkeys([*named, *folders])), "HOST_PROC": str(processes)}
 
@@ -109,7 +109,7 @@ ETCD, API, CONTROLLER = (f"{CONTROL}{name}" for name in ("etcd", "api", "control
 MACHINE = "machine"
 _CONSUL_PORT = 8500
 _LEAST_DISK = 200_000_000
-"""etcd keeps two segments of 64 MB for its log, and the definitions."""
+"""In bytes: etcd keeps two segments of 64 MB for its log, and the definitions."""
 
 
 class ChaosMeshService(BaseService):
@@ -131,7 +131,7 @@ class ChaosMeshService(BaseService):
         self._tell: Callable[[str], None] = lambda _: None
 
     def places(self) -> Sequence[AgentPlace]:
-        """Its own three hosts, and every host of the others. The controller is started once the API server is ready."""
+        """Its own three hosts, and every other host. The controller is started once the API server is ready."""
         return [
             AgentPlace(ETCD_HOST, ETCD),
             AgentPlace(API_HOST, API),
@@ -142,7 +142,7 @@ class ChaosMeshService(BaseService):
     def check(self, experiment: Experiment, note: Note) -> None:
         disk = experiment.datacenter.disk
         if not isinstance(self, Standing) and disk.size is not None and disk.size < _LEAST_DISK:
-            note(("datacenter", "disk", "size"), "with chaos_mesh, a disk needs at least 200MB: etcd is on one of them")
+            note(("datacenter", "disk", "size"), "with chaos_mesh, disks need at least 200MB: etcd is on one of them")
 
     def binaries(self) -> Sequence[Wanted]:
         versions = dict(KUBERNETES_VERSIONS)
@@ -193,9 +193,9 @@ class ChaosMeshService(BaseService):
         return AgentPlan({}, chaosd(site), self._chaosd(site.address), "/api/system/health", environment)
 
     async def wait_ready(self, hosts: Hosts, *, within_s: float, agents_run: Callable[[], Awaitable[None]]) -> None:
-        """The API server answers, knows Chaos Mesh's kinds and who may use them, and controller and chaosd listen.
+        """Waits until the API server answers and has Chaos Mesh's kinds and roles, and controller and chaosd listen.
 
-        Raises WaitTimeoutError with what was missing, DatacenterError for what the server refused.
+        Raises WaitTimeoutError that says what was missing, or DatacenterError if the server refused a request.
         """
         from hashidrill.kubernetes.lab_plane import plane  # noqa: PLC0415 - see above
 
@@ -210,7 +210,7 @@ class ChaosMeshService(BaseService):
         async def listen() -> tuple[bool | None, str]:
             await agents_run()
             silent = [host for host, where in wanted.items() if not await plane.listens(*where)]
-            return (None if silent else True), f"nobody listens yet on {', '.join(silent)}"
+            return (None if silent else True), f"nothing listens yet on {', '.join(silent)}"
 
         await wait_until("Chaos Mesh's controller and chaosd to listen", listen, within_s=within_s, gap_s=0.2)
         await there.admit(f"https://{controller}:{WEBHOOK_PORT}")
@@ -238,7 +238,7 @@ class ChaosMeshService(BaseService):
         self._tell = tell
 
     def say(self, text: str) -> None:
-        """In the journal of the run, once there is one."""
+        """Writes the text to the run's journal, once there is a run."""
         self._tell(text)
 
     def login(self) -> Mapping[str, str]:
@@ -265,7 +265,7 @@ class ChaosMeshService(BaseService):
 
 
 def _rights() -> Sequence[Right]:
-    """What each fault by chaosd needs: they all are objects of one kind."""
+    """The rights that every fault by chaosd needs: all these faults are objects of one kind."""
     from hashidrill.kubernetes.chaos_mesh.machines import PhysicalProcess, ProcessParams  # noqa: PLC0415 - see above
 
     return PhysicalProcess(ProcessParams(), None).rights()  # type: ignore[arg-type]

@@ -1,6 +1,6 @@
 """The ChaosEngines that a run creates, each aimed at one pod or its node.
 
-Each lasts as long as its experiment's own TOTAL_CHAOS_DURATION, after which Litmus reverts it, however we die.
+Each lasts for its experiment's TOTAL_CHAOS_DURATION, after which Litmus reverts it even if hashidrill has died.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from hashidrill.kubernetes.vocabulary import ENGINE, EXPERIMENT, LITMUS, RESULT,
 
 OBJECTS = [(LITMUS, ENGINE)]
 UID = "chaosUID"
-"""The label that Litmus puts on all that it starts for an engine: runner, job, helper, ChaosResult."""
+"""The label that Litmus puts on everything that it starts for an engine: runner, job, helper, ChaosResult."""
 ENDED_WITHIN_S, GONE_WITHIN_S = 32.0, 10.0
-"""How long pods of Litmus may take to revert and end, which have 30 s of grace, and then the engine itself. Together,
-less than one try of a revert."""
+"""How long Litmus's pods, which have 30 s of grace, may take to revert and end, and then the engine. The sum is less
+than one attempt to revert may take."""
 _STATED = {"TARGET_PODS": "", "NODE_LABEL": "", "DEFAULT_HEALTH_CHECK": "false"}
-"""A ChaosExperiment may have values of its own for these, by which it would hit others than the engine says."""
+"""Set in every engine, because a ChaosExperiment's own values of these could hit other targets than the engine's."""
 READ_BY_ALL = {
     *_STATED,
     "TOTAL_CHAOS_DURATION",
@@ -49,7 +49,7 @@ Spec = Mapping[str, Any]
 def whole(
     spec: Spec, aim: Spec, account: str, *, lasts_s: int, more: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """The spec of an engine that ends by itself after `lasts_s` seconds; of 1, it injects once. `more`: environment."""
+    """The spec of an engine that ends by itself after `lasts_s` seconds; with 1, it injects once. `more`: added env."""
     env = {**_STATED, "TOTAL_CHAOS_DURATION": str(lasts_s), **(more or {})}
     env |= {"CHAOS_INTERVAL": "1"} if lasts_s == 1 else {}
     experiments = [one(each["name"], {**env_of(each), **env}) for each in spec["experiments"]]
@@ -63,7 +63,7 @@ def whole(
 
 
 def env_of(experiment: Spec) -> dict[str, str]:
-    """The environment of an experiment, of an engine or of a ChaosExperiment's definition."""
+    """The environment of one of an engine's experiments."""
     components = experiment.get("spec", {}).get("components", {})
     return {each["name"]: each.get("value", "") for each in components.get("env") or ()}
 
@@ -86,14 +86,14 @@ async def check(cluster: Cluster, spec: Spec, asked: Spec, rights: Sequence[Righ
         known = {str(given.get("name")) for given in definition.get("env") or ()} | READ_BY_ALL
         if wrong := [name for name in env_of(each) if name not in known]:
             told = "".join(f"\n  {each}: {near(each, known)}" for each in wrong)
-            raise FaultError(f"the {EXPERIMENT} {name} there does not name these, and nobody would read them:{told}")
+            raise FaultError(f"the {EXPERIMENT} {name} does not list these, so nothing would read them:{told}")
 
 
 async def remove(cluster: Cluster, name: str, *, within_s: float = ENDED_WITHIN_S) -> None:
-    """Stops it, waits for its pods, and deletes its ChaosResult and then itself. Raises FaultError with what helps.
+    """Stops the engine, waits for its pods, deletes its ChaosResult, then the engine. Raises FaultError with a remedy.
 
-    The engine goes last: heal finds by it what is left of a run that died in between. Where it is gone already, as when
-    somebody deleted it by force, its ChaosResult still says which pods are its own.
+    The engine is deleted last, because heal uses it to find what a run that died left behind. If the engine is already
+    gone, for example deleted by force, its ChaosResult still tells which pods belong to it.
     """
     engine = await cluster.get(LITMUS.api, ENGINE, name)
     if engine is not None and engine.get("spec", {}).get("engineState") != "stop":
@@ -108,7 +108,7 @@ async def remove(cluster: Cluster, name: str, *, within_s: float = ENDED_WITHIN_
     try:
         await wait_until(f"the pods of {ENGINE} {name} to be gone", ended, within_s=within_s, gap_s=0.5)
     except WaitTimeoutError as error:
-        await cluster.delete(LITMUS.api, ENGINE, name)  # its operator ends it when it is back, also without us
+        await cluster.delete(LITMUS.api, ENGINE, name)  # its operator, once back, ends it without us
         raise FaultError(f"{error}; {helps}") from None
     for each in await _results(cluster, name):
         await cluster.delete(LITMUS.api, RESULT, each["metadata"]["name"])
@@ -122,13 +122,13 @@ def way_out(cluster: Cluster, name: str, uid: str) -> str:
     pods = cluster.kubectl(f"delete jobs,pods -l {UID}={uid}")
     freed = cluster.kubectl(f"""patch chaosengine {name} --type merge -p '{{"metadata":{{"finalizers":null}}}}'""")
     return (
-        f"see that chaos-operator runs: it ends the pods, and then lets the engine go; without it, `{pods}`, see that"
-        f" the fault is over, and let the engine go: `{freed}`"
+        f"check that chaos-operator runs: it ends the pods, and then releases the engine; without it, `{pods}`, check"
+        f" that the fault is over, and release the engine: `{freed}`"
     )
 
 
 async def said(cluster: Cluster, name: str) -> str:
-    """Litmus's report, in words for people. It proves nothing. "" if neither the engine nor a pod of it exists."""
+    """Litmus's report, in words for people; it proves nothing. "" if neither the engine nor one of its pods exists."""
     engine = await cluster.get(LITMUS.api, ENGINE, name)
     results = await _results(cluster, name)
     pods = await _pods(cluster, _uid(engine, results))
@@ -138,7 +138,7 @@ async def said(cluster: Cluster, name: str) -> str:
 
 
 def said_of(engine: Spec, results: Sequence[Spec], pods: Sequence[Spec]) -> str:
-    """What engine, ChaosResult and pods say, and what it means where that is known."""
+    """What engine, ChaosResult and pods report and, if known, what that means."""
     deleted = "it is being deleted, and " if (engine.get("metadata") or {}).get("deletionTimestamp") else ""
     if results:
         return deleted + "; ".join(_result(each) for each in results)
@@ -146,17 +146,17 @@ def said_of(engine: Spec, results: Sequence[Spec], pods: Sequence[Spec]) -> str:
 
 
 def _of_status(engine: Spec) -> str:
-    """The experiment's status; "" if there is none, with the reason."""
+    """The experiment's status, or why the engine has no status; "" if only the experiment has none yet."""
     status = engine.get("status") or {}
     if not status and not (engine.get("metadata") or {}).get("finalizers"):
         return (
-            "no operator has taken it up: is chaos-operator running, and does it look at this namespace? If it is, the"
-            " CustomResourceDefinitions may be older than it, so that it cannot write to the object: update them"
+            "no operator has started on it: is chaos-operator running, and does it watch this namespace? If it does,"
+            " the CustomResourceDefinitions may be older than it, and it cannot write to the object: update them"
         )
     if not status:
         return (
-            "its status stays empty though an operator has it: the CustomResourceDefinition is older than the operator;"
-            " update the definitions of Litmus to its version"
+            "its status stays empty although an operator has started: the CustomResourceDefinition is older than the"
+            " operator; update Litmus's definitions to its version"
         )
     experiments = status.get("experiments") or ()
     if skipped := [each for each in experiments if each.get("status") in _NOT_RUN]:
@@ -177,7 +177,7 @@ def _not_begun(engine: Spec, pods: Sequence[Spec]) -> str:
 
 
 def _result(result: Spec) -> str:
-    """Of a ChaosResult: `Pass` is its word for an experiment that came to its end."""
+    """What a ChaosResult says; its `Pass` only means that the experiment ended."""
     status = result.get("status") or {}
     said = status.get("experimentStatus") or {}
     text = f"its ChaosResult says {said.get('phase', 'nothing')}, {said.get('verdict', 'no verdict')}"
@@ -203,13 +203,13 @@ def _uid(engine: Spec | None, results: Sequence[Spec]) -> str:
 
 
 async def _results(cluster: Cluster, name: str) -> list[dict[str, Any]]:
-    """Litmus names them ENGINE-EXPERIMENT, and the name of an engine of ours is nobody else's."""
+    """The engine's ChaosResults: Litmus names them ENGINE-EXPERIMENT, and our engines' names are unique."""
     found = await cluster.listed(LITMUS.api, RESULT)
     return [each for each in found if each["metadata"]["name"].startswith(f"{name}-")]
 
 
 async def _pods(cluster: Cluster, uid: str) -> list[dict[str, Any]]:
-    """Those that run: an experiment that fails leaves its helper behind, which has ended and holds nothing."""
+    """The engine's running pods; a failed experiment also leaves its helper pod, which has ended and holds nothing."""
     found = await cluster.listed("v1", "Pod", {UID: uid}) if uid else []
     return [each for each in found if (each.get("status") or {}).get("phase") not in {"Succeeded", "Failed"}]
 
@@ -222,7 +222,7 @@ class AimedAt:
     owned: Owned
     netem: bool
     account: str
-    """The ServiceAccount as which experiments run."""
+    """The ServiceAccount under which experiments run."""
     pod: str
 
     def object_of(self, kind: str, fault_id: str) -> Mapping[str, str]:
@@ -260,7 +260,7 @@ class AimedAtNode(AimedAt):
     """Whether the estate's file allows nodes to be drained."""
 
     async def whole(self, spec: Mapping[str, Any], *, once: bool) -> dict[str, Any]:
-        """Raises FaultError where the node may not be drained."""
+        """The whole engine. Raises FaultError if the node may not be drained."""
         node = await node_of(self.cluster, self.pod)
         pods = await self.cluster.listed("v1", "Pod")
         there = {one["metadata"]["name"] for one in pods if (one.get("spec") or {}).get("nodeName") == node}

@@ -1,4 +1,4 @@
-"""Faults by Litmus: one ChaosEngine with one experiment, whose ChaosResult is evidence and not a verdict."""
+"""Faults by Litmus: one ChaosEngine with one experiment, whose ChaosResult is reported, but is not a proof."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def _mebibytes(size: float) -> str:
 
 @dataclass(frozen=True)
 class Env:
-    """The environment variable by which an experiment gets a parameter, and how the value is written there."""
+    """The environment variable that passes a parameter to an experiment, and how its value is written."""
 
     name: str
     text: Callable[[Any], str] = str
 
 
 class LitmusFault(ExternalFault[P]):
-    """One ChaosEngine with one experiment of Litmus, named like the kind. `Env` marks the parameters that it gets."""
+    """One ChaosEngine with one experiment of Litmus, named like the kind. `Env` marks the parameters passed to it."""
 
     system = LITMUS
     injector = LitmusPod
@@ -78,16 +78,16 @@ class LitmusFault(ExternalFault[P]):
     """A runner, a job and a helper pod start one after the other, and images may have to be pulled."""
     no_netem = (
         "it needs netem in the kernel of the node, and services.kubernetes.netem of the attach file does not say that"
-        " it is there: without it the experiment ends in Error, and may leave its helper pod; run `modprobe sch_netem`"
-        " on the nodes, and say `netem: true`"
+        " the nodes have it: without netem the experiment ends in Error, and may leave its helper pod; run `modprobe"
+        " sch_netem` on the nodes, and write `netem: true`"
     )
     accesses = ("create", "delete", "get", "list", "patch")
     constants: ClassVar[Mapping[str, str]] = {}
-    """The environment that no parameter changes."""
+    """The variables that no parameter changes."""
 
     @property
     def experiment(self) -> str:
-        """Its name in a ChaosHub."""
+        """The experiment's name in a ChaosHub."""
         return self.kind.removeprefix("litmus.").replace("_", "-")
 
     def env(self, agent: str) -> dict[str, str]:
@@ -111,7 +111,7 @@ class LitmusFault(ExternalFault[P]):
         return [*super().rights(), *of_others]
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """By the effect alone. `figures` keeps what Litmus says at that time."""
+        """Judges the effect alone. `figures` keeps what Litmus reports at that time."""
         seen = await super().verify(undo, present=present)
         if not (present and seen.ok):
             return seen
@@ -127,9 +127,9 @@ class PodDeleteParams(Strict):
 
 
 class PodDelete(LitmusFault[PodDeleteParams]):
-    """Deletes the pod of the agent; its StatefulSet starts another one of that name.
+    """Deletes the agent's pod; the pod's StatefulSet starts a new pod of that name.
 
-    Limits: those of `chaos_mesh.pod_kill`.
+    Limits: the same as for `chaos_mesh.pod_kill`.
     """
 
     kind: ClassVar[str] = "litmus.pod_delete"
@@ -146,15 +146,15 @@ class ContainerKillParams(Strict):
     """Which container is killed, and how."""
 
     container: Container | None = None
-    """Its name; none: that of the product, as the official charts have it."""
+    """The container's name; none: the product's name, as in the official charts."""
     signal: Annotated[Literal["KILL", "TERM"], Env("SIGNAL", "SIG{}".format)] = "KILL"
     """The signal that ends the container: `KILL` or `TERM`."""
 
 
 class ContainerKill(LitmusFault[ContainerKillParams]):
-    """Kills a container in the pod of the agent; its kubelet starts it again.
+    """Kills a container in the agent's pod; the kubelet starts the container again.
 
-    Limits: a kubelet that backs off waits longer after each kill.
+    Limits: the kubelet backs off: it waits longer after each kill.
     """
 
     kind: ClassVar[str] = "litmus.container_kill"
@@ -171,33 +171,33 @@ class ContainerKill(LitmusFault[ContainerKillParams]):
 
 @dataclass(frozen=True)
 class Drained:
-    """The node is cordoned and the pod is another one; afterwards the node takes pods, and that pod is ready."""
+    """The node is cordoned and a new pod replaced the pod; afterwards the node accepts pods, and it is ready."""
 
     async def before(self, hosts: Hosts, target: Target) -> Mapping[str, Any]:
         node = hosts.host(target.host).use(NodeStatus)
         name = await node.name()
         if not await node.takes_pods(name):
-            raise FaultError(f"the node {name} of {target.host} is cordoned as it is: a drain of it would not show")
+            raise FaultError(f"the node {name} of {target.host} is already cordoned: a drain would not show")
         return {**await Replaced().before(hosts, target), "node": name}
 
     async def look(self, hosts: Hosts, undo: Undo, *, present: bool) -> Evidence:
         pod = await Replaced().look(hosts, undo, present=present)
         name = str(undo.get("prior", {}).get("node", ""))
         takes = await hosts.host(undo["host"]).use(NodeStatus).takes_pods(name)
-        asked = f"the node {name} takes {'no ' if present else ''}pods, and {pod.asked}"
-        measured = f"the node {'takes pods' if takes else 'is cordoned'}; {pod.measured}"
+        asked = f"the node {name} accepts {'no ' if present else ''}pods, and {pod.asked}"
+        measured = f"the node {'accepts pods' if takes else 'is cordoned'}; {pod.measured}"
         return Evidence(pod.ok and takes is not present, asked, measured)
 
 
 class NodeDrain(LitmusFault[NoParams]):
-    """Drains the node that the agent's pod is on, with every pod there.
+    """Drains the node of the agent's pod: every pod leaves that node.
 
-    Limits: only where the attach file says `drain: true`, because the pods of others leave the node too. A node with
-    more than one agent of the estate is refused, and so is one that is cordoned already.
+    Limits: only if the attach file says `drain: true`, because other pods leave the node too. A node is refused if it
+    has more than one agent of the estate, or if it is already cordoned.
     """
 
     kind: ClassVar[str] = "litmus.node_drain"
-    observer = Observer(f"{OF_KUBELET}, and what the node says of itself there", SHARED)
+    observer = Observer(f"{OF_KUBELET}, and the node's state there", SHARED)
     injector = LitmusNode
     capabilities = frozenset({LitmusNode, NodeStatus, PodStatus})
     holds_down = True
@@ -214,21 +214,21 @@ Interface = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.@-]{1,15}$"), Env("NETWO
 
 
 class LatencyParams(Strict):
-    """How much later what the pod sends leaves it."""
+    """By how much packets that the pod sends are delayed."""
 
     delay: Annotated[Delay, Env("NETWORK_LATENCY", _milliseconds)]
     """From 20ms to 2s."""
     interface: Interface = "eth0"
     """The pod's network interface."""
     container: Container | None = None
-    """The container whose network is meant; none: that of the product."""
+    """The container whose network is delayed; none: the container with the product's name."""
 
 
 class PodNetworkLatency(LitmusFault[LatencyParams]):
-    """Delays everything that the pod of the agent sends.
+    """Delays everything that the agent's pod sends.
 
-    Limits: only where the attach file says `netem: true`. What passes between agents is delayed too, and is not
-    measured.
+    Limits: only if the attach file says `netem: true`. The traffic between agents is delayed too, but that delay is
+    not measured.
     """
 
     kind: ClassVar[str] = "litmus.pod_network_latency"
@@ -241,18 +241,18 @@ class PodNetworkLatency(LitmusFault[LatencyParams]):
 
 
 class HttpParams(Strict):
-    """Which port of the pod, and where Litmus's proxy listens in it."""
+    """The port of the pod that is meant, and the pod's port on which Litmus's proxy listens."""
 
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
-    """Of the pod; none: that of the product's API, like 8500."""
+    """The port of the pod; none: the port of the product's API, like 8500."""
     proxy: Annotated[int, Field(ge=1, le=65535), Env("PROXY_PORT")] = 20000
     """A free port of the pod, on which the proxy listens."""
     container: Container | None = None
-    """The container whose network is meant; none: that of the product."""
+    """The container whose network is changed; none: the container with the product's name."""
 
 
 class _Http(LitmusFault[P]):
-    """A proxy that Litmus's helper puts before a port of the pod. Its parameters have what HttpParams has."""
+    """A proxy that Litmus's helper puts in front of a port of the pod. Its parameters include those of HttpParams."""
 
     observer = Observer(OF_ANSWERS)
     capabilities = frozenset({LitmusPod, AgentApi})
@@ -272,8 +272,8 @@ class HttpLatencyParams(HttpParams):
 class PodHttpLatency(_Http[HttpLatencyParams]):
     """Delays every answer from a port of the agent's pod.
 
-    Limits: plain HTTP: over TLS, the proxy sees no answers. A port that is not the API's cannot be seen: the run is
-    INVALID.
+    Limits: only plain HTTP: over TLS, the proxy sees no answers. Only the API's port can be observed: with another
+    port, the run is INVALID.
     """
 
     kind: ClassVar[str] = "litmus.pod_http_latency"
@@ -292,7 +292,7 @@ class HttpResetParams(HttpParams):
 class PodHttpResetPeer(_Http[HttpResetParams]):
     """Resets every connection to a port of the agent's pod.
 
-    Limits: those of `litmus.pod_http_latency`.
+    Limits: the same as for `litmus.pod_http_latency`.
     """
 
     kind: ClassVar[str] = "litmus.pod_http_reset_peer"
@@ -302,20 +302,20 @@ class PodHttpResetPeer(_Http[HttpResetParams]):
 
 
 Code = Literal[200, 201, 202, 204, 300, 301, 302, 304, 307, 400, 401, 403, 404, 500, 501, 502, 503, 504]
-"""Those that Litmus knows."""
+"""The statuses that Litmus supports."""
 
 
 class HttpStatusParams(HttpParams):
     """Which status each answer has."""
 
     code: Annotated[Code, Env("STATUS_CODE")]
-    """One that Litmus knows, like `503`."""
+    """A status that Litmus supports, like `503`."""
 
 
 class PodHttpStatusCode(_Http[HttpStatusParams]):
-    """Gives every answer from a port of the agent's pod another status.
+    """Changes the status of every answer from a port of the agent's pod.
 
-    Limits: those of `litmus.pod_http_latency`.
+    Limits: the same as for `litmus.pod_http_latency`.
     """
 
     kind: ClassVar[str] = "litmus.pod_http_status_code"
@@ -329,7 +329,7 @@ class PodHttpStatusCode(_Http[HttpStatusParams]):
 
 
 Plain = Annotated[str, Field(pattern=r"^[A-Za-z0-9 _.,:;/+=-]{1,200}$")]
-"""Litmus puts it into a command line without quoting it."""
+"""A text that Litmus can put into a command line without quotes."""
 
 
 class HttpHeaderParams(HttpParams):
@@ -344,7 +344,7 @@ class HttpHeaderParams(HttpParams):
 class PodHttpModifyHeader(_Http[HttpHeaderParams]):
     """Sets a header of every answer from a port of the agent's pod.
 
-    Limits: those of `litmus.pod_http_latency`.
+    Limits: the same as for `litmus.pod_http_latency`.
     """
 
     kind: ClassVar[str] = "litmus.pod_http_modify_header"
@@ -362,16 +362,16 @@ class PodHttpModifyHeader(_Http[HttpHeaderParams]):
 
 
 class HttpBodyParams(HttpParams):
-    """What each answer says."""
+    """The body of each answer."""
 
     body: Annotated[Plain, Env("RESPONSE_BODY")]
-    """What each answer says, in plain characters."""
+    """The body of each answer, in plain characters."""
 
 
 class PodHttpModifyBody(_Http[HttpBodyParams]):
     """Replaces the body of every answer from a port of the agent's pod.
 
-    Limits: those of `litmus.pod_http_latency`.
+    Limits: the same as for `litmus.pod_http_latency`.
     """
 
     kind: ClassVar[str] = "litmus.pod_http_modify_body"
@@ -386,31 +386,31 @@ class PodHttpModifyBody(_Http[HttpBodyParams]):
 
 
 class VisibleParams(Strict):
-    """What this machine will see of it."""
+    """The effect that this machine will see."""
 
     effect: Literal["silent", "slow", "restarted", "replaced"]
-    """What is seen of it: `silent`, `slow`, `restarted` or `replaced`."""
+    """The visible effect: `silent`, `slow`, `restarted` or `replaced`."""
     by: Delay | None = None
-    """Of `slow`: how much longer each answer takes, from 20ms to 2s."""
+    """For `slow`: how much longer each answer takes, from 20ms to 2s."""
     container: Container | None = None
-    """Its name; none: that of the product."""
+    """The container's name; none: the product's name."""
 
     @model_validator(mode="after")
     def _slow_by(self) -> VisibleParams:
         if (self.effect == "slow") != (self.by is not None):
-            raise ValueError("`effect: slow` says `by` how much, like 200ms; no other effect does")
+            raise ValueError("`effect: slow` needs `by`, a delay like 200ms; no other effect has one")
         return self
 
 
 class VisibleFault(LitmusFault[P]):
     """Nothing outside shows the experiment's own work, so `effect` names what an agent or its kubelet will show.
 
-    Its parameters have what VisibleParams has.
+    Its parameters include those of VisibleParams.
     """
 
     observer = Observer(f"{OF_AGENT}; or {OF_KUBELET}, by `effect`", SHARED)
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({LitmusPod, AgentApi, PodStatus})
-    """Those of every `effect`; one fault has those of its own."""
+    """The capabilities for all effects; each fault needs only those for its own `effect`."""
 
     def __init__(self, params: P, hosts: Hosts) -> None:
         super().__init__(params, hosts)
@@ -422,7 +422,7 @@ class VisibleFault(LitmusFault[P]):
         return self.params  # type: ignore[return-value]
 
     def used(self, container: str) -> Effect:
-        """How it is seen by what the container uses, for a fault whose `effect` may be `used`."""
+        """The effect on the container's use of CPU or memory, for a fault whose `effect` may be `used`."""
         raise NotImplementedError
 
     def effect(self, agent: str) -> Effect:
@@ -448,7 +448,7 @@ class LossParams(VisibleParams):
     percent: Annotated[Share, Env("NETWORK_PACKET_LOSS_PERCENTAGE", _percentage)] = Percent("100%")
     """Share of the packets."""
     effect: Literal["silent", "slow", "restarted", "replaced"] = "silent"
-    """What is seen of it: the agent is `silent` or `slow`, its container `restarted`, its pod `replaced`; required
+    """The visible effect: the agent is `silent` or `slow`, its container `restarted`, or its pod `replaced`; required
     below 100%.
     """
     interface: Interface = "eth0"
@@ -458,17 +458,17 @@ class LossParams(VisibleParams):
     def _of_a_part(self) -> LossParams:
         if self.percent < 1 and "effect" not in self.model_fields_set:
             raise ValueError(
-                f"a loss of {self.percent} leaves the agent answering, and nobody outside counts packets: say by"
-                " `effect` what is seen of it, or ask for 100%"
+                f"with a loss of {self.percent} the agent still answers, and lost packets are not counted: name the"
+                " visible effect with `effect`, or use 100%"
             )
         return self
 
 
 class PodNetworkLoss(VisibleFault[LossParams]):
-    """Loses packets that the pod of the agent sends: with all of them it falls silent.
+    """Loses packets that the agent's pod sends; if it loses all of them, the agent falls silent.
 
-    Limits: only where the attach file says `netem: true`. Nobody outside counts lost packets: a loss that does not do
-    what `effect` says makes the run INVALID. A liveness probe that fails meanwhile restarts the container.
+    Limits: only if the attach file says `netem: true`. Lost packets are not counted: if the loss does not have the
+    named `effect`, the run is INVALID. If a liveness probe fails meanwhile, the kubelet restarts the container.
     """
 
     kind: ClassVar[str] = "litmus.pod_network_loss"
@@ -488,9 +488,9 @@ class CorruptionParams(VisibleParams):
 
 
 class PodNetworkCorruption(VisibleFault[CorruptionParams]):
-    """Corrupts packets that the pod of the agent sends.
+    """Corrupts packets that the agent's pod sends.
 
-    Limits: those of `litmus.pod_network_loss`. The receiver drops corrupted packets, so that it looks like a loss.
+    Limits: the same as for `litmus.pod_network_loss`. Receivers drop corrupted packets, so the fault looks like a loss.
     """
 
     kind: ClassVar[str] = "litmus.pod_network_corruption"
@@ -504,27 +504,27 @@ USED = "used"
 
 
 class HogParams(VisibleParams):
-    """What is seen of a fault that takes CPU or memory."""
+    """The visible effect of a fault that uses CPU or memory."""
 
     effect: Literal["used", "silent", "slow", "restarted", "replaced"] = "used"  # type: ignore[assignment]
-    """What is seen of it: its container has `used` more; or the agent is `silent` or `slow`, its container `restarted`,
-    its pod `replaced`.
+    """The visible effect: the container has `used` more; or the agent is `silent` or `slow`, its container `restarted`,
+    or its pod `replaced`.
     """
 
 
 class CpuParams(HogParams):
-    """How much CPU is taken."""
+    """How much CPU is used."""
 
     cores: Annotated[int, Field(ge=1, le=256), Env("CPU_CORES")] = 1
-    """How many processes take it."""
+    """How many processes use CPU."""
     load: Annotated[Share, Env("CPU_LOAD", _percentage)] = Percent("100%")
-    """Share of a core that each takes."""
+    """Share of a core that each process uses."""
 
 
 class PodCpuHog(VisibleFault[CpuParams]):
-    """Takes CPU in the cgroup of the agent's container.
+    """Uses CPU in the cgroup of the agent's container.
 
-    Limits: those of `chaos_mesh.stress.cpu`.
+    Limits: the same as for `chaos_mesh.stress.cpu`.
     """
 
     kind: ClassVar[str] = "litmus.pod_cpu_hog"
@@ -541,25 +541,25 @@ Some = Annotated[Size, Field(ge=_MEBIBYTE)]
 
 
 class MemoryParams(HogParams):
-    """How much memory is taken."""
+    """How much memory is allocated."""
 
     size: Annotated[Some, Env("MEMORY_CONSUMPTION", _mebibytes)]
-    """How much, from 1MiB; from 64MiB where `effect` is `used`, because the agent's own use varies."""
+    """How much: at least 1MiB, or 64MiB if `effect` is `used`, because the agent's own use varies."""
     workers: Workers = 1
-    """How many processes take it."""
+    """How many processes allocate it."""
 
     @model_validator(mode="after")
     def _can_be_seen(self) -> MemoryParams:
         if self.effect == USED and self.size < LEAST_MEMORY:
-            raise ValueError(f"{self.size} could not be told from what the agent itself uses: ask for 64MiB or more")
+            raise ValueError(f"{self.size} would not show in the agent's own use: use 64MiB or more")
         return self
 
 
 class PodMemoryHog(VisibleFault[MemoryParams]):
-    """Takes memory in the cgroup of the agent's container.
+    """Allocates memory in the cgroup of the agent's container.
 
-    Limits: those of `chaos_mesh.stress.memory`. Litmus's process takes and frees its memory in turns: the most of what
-    is seen counts.
+    Limits: the same as for `chaos_mesh.stress.memory`. Litmus's process allocates and frees its memory in turns: the
+    highest measured value counts.
     """
 
     kind: ClassVar[str] = "litmus.pod_memory_hog"
@@ -575,11 +575,11 @@ class IoParams(VisibleParams):
     """How much is written, and where."""
 
     percent: Annotated[Share, Env("FILESYSTEM_UTILIZATION_PERCENTAGE", _percentage)] = Percent("10%")
-    """Share of the free file system that the files take."""
+    """Share of the free space of the file system that the files fill."""
     workers: Workers = 4
     """How many processes write."""
     path: Annotated[Annotated[str, Field(pattern=r"^/[\w./-]*$")] | None, Env("VOLUME_MOUNT_PATH")] = None
-    """The folder, usually that of the agent's data; none: that of the container."""
+    """The folder, usually the agent's data folder; none: the container's own."""
 
 
 class PodIoStress(VisibleFault[IoParams]):
@@ -600,7 +600,7 @@ class FillParams(VisibleParams):
     percent: Annotated[Share, Env("FILL_PERCENTAGE", _percentage)] = Percent("80%")
     """Share of the limit."""
     of: Annotated[Some | None, Env("EPHEMERAL_STORAGE_MEBIBYTES", _mebibytes)] = None
-    """The limit, where the container has none."""
+    """The limit, if the container has none."""
 
 
 class DiskFill(VisibleFault[FillParams]):
@@ -617,32 +617,32 @@ class DiskFill(VisibleFault[FillParams]):
 
 
 _OF_HASHIDRILL = {
-    "TOTAL_CHAOS_DURATION": "hashidrill says how long",
-    "TARGET_PODS": "`on` says whom it hits",
-    "NODE_LABEL": "`on` says whom it hits",
-    "PODS_AFFECTED_PERC": "`on` says whom it hits",
-    "TARGET_NODE": "a node is more than one agent",
-    "TARGET_NODES": "a node is more than one agent",
+    "TOTAL_CHAOS_DURATION": "hashidrill sets the duration",
+    "TARGET_PODS": "`on` names the target",
+    "NODE_LABEL": "`on` names the target",
+    "PODS_AFFECTED_PERC": "`on` names the target",
+    "TARGET_NODE": "a node may have more than one agent",
+    "TARGET_NODES": "a node may have more than one agent",
     "TARGET_CONTAINER": "it is the parameter `container`",
 }
 _NETEM = {f"pod-network-{what}" for what in ("latency", "loss", "corruption", "duplication", "rate-limit")}
 
 
 class ExperimentParams(VisibleParams):
-    """Which experiment, and what is said to it."""
+    """Which experiment, and its environment."""
 
     experiment: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$")]
     """The name of a ChaosExperiment in that namespace: the name of its folder in the ChaosHub."""
     env: dict[str, str] = Field(default={})
-    """What is said to it, as texts; `on` says whom it hits, and hashidrill how long it lasts."""
+    """The experiment's variables, as strings; `on` names the target, and hashidrill sets the duration."""
 
     @field_validator("experiment")
     @classmethod
     def _on_a_pod(cls, value: str) -> str:
         if value.startswith("node-") or value.endswith("-service-kill"):
-            raise ValueError(f"{value} hits a node with all that runs there, and `on` names one agent")
+            raise ValueError(f"{value} hits a node and everything on it, but `on` names one agent")
         if value in BY_LABEL:
-            raise ValueError(f"{value} hits {BY_LABEL[value]}, and `on` names one agent")
+            raise ValueError(f"{value} hits {BY_LABEL[value]}, but `on` names one agent")
         return value
 
     @field_validator("env")
@@ -654,10 +654,10 @@ class ExperimentParams(VisibleParams):
 
 
 class Experiment(VisibleFault[ExperimentParams]):
-    """An experiment of a ChaosHub on the agent's pod, in its own words.
+    """Any experiment of a ChaosHub on the agent's pod, with its own variables.
 
-    Limits: a name in `env` that the ChaosExperiment does not list is an error. Experiments on nodes are refused, and so
-    are pod-network-partition and pod-autoscaler, which hit by label: each is more than one agent.
+    Limits: a name in `env` that the ChaosExperiment does not list is an error. Experiments that may hit more than one
+    agent are refused: those on nodes, and pod-network-partition and pod-autoscaler, which choose targets by label.
     """
 
     kind: ClassVar[str] = "litmus.experiment"

@@ -156,7 +156,7 @@ async def test_a_dead_controller_of_ours_is_waited_for_once_too_and_told_of_in_t
             await one.remove(made)
     assert (anyio.current_time() - began_s) < 60
     assert len(told) == 1
-    assert "is still there 5s after it was deleted" in told[0]
+    assert "still exists 5s after it was deleted" in told[0]
 
 
 def test_what_it_writes_is_a_kubeconfig_of_each_user_and_an_attach_file_that_can_be_used(service, tmp_path):
@@ -218,7 +218,7 @@ def test_a_disk_that_is_too_small_for_etcd_is_refused_where_it_stands(size, why,
     with pytest.raises(ExperimentError) as refused:
         load_experiment(path)
     said = " ".join(str(refused.value).split())
-    assert "x.yaml:4:65: datacenter.disk.size: with chaos_mesh, a disk needs at least 200MB: etcd is on one of" in said
+    assert "x.yaml:4:65: datacenter.disk.size: with chaos_mesh, disks need at least 200MB: etcd is on one of" in said
 
 
 # what is put into the server
