@@ -96,8 +96,8 @@ def services_agree(
 
     The load has the kind `nomad.services`. A registration is wrong if Consul lacks an instance that Nomad runs, calls
     it sick, has an entry without a running allocation, or has two entries of one allocation. INVALID if the two
-    products could not be compared at the end, or long enough that a registration may have been wrong for longer unseen.
-    Also INVALID if a wrong one still had time when the loads stopped, or if fewer than `wrong_at_least` went wrong.
+    products could not be compared at the end, or at times that may hide a longer wrong registration. Also INVALID if
+    a wrong one still had time left when the loads stopped, or if fewer than `wrong_at_least` went wrong.
     """
     ops = recording.operations(load, unknown="what was wrong stays wrong")
     if not measure.pick(ops, _at_the_start(ops)).ok.all():

@@ -1,9 +1,9 @@
 """Compares each figure over the rounds of two sides, and all figures together.
 
 Most figures are compared as ratios. Errors are compared as odds, because a share of errors is limited on both sides:
-from 50 % to 74 % is three times the odds. 1 % is added to failed and served alike, so that none against one in a
-thousand is 1.1 times, and none against none is 1. Counts are only as exact as counting: two errors against none may
-be chance.
+from 50 % to 74 % is three times the odds. 1 % is added to both failed and served operations, so that no errors against
+one in a thousand is 1.1 times, and no errors on both sides is 1. Counts are only as exact as counting: two errors
+against none may be chance.
 """
 
 import math
@@ -40,21 +40,21 @@ FEWEST_INTERVALS = 5
 MOST_TIMES = 100.0
 """Beyond this, the exact ratio does not matter."""
 _ROUGHLY = 1.1
-"""A report shows two medians next to a ratio only if their quotient lies within the ratio's bounds widened by this "
-  "factor."""
+"""A report shows two medians next to a ratio only if their quotient lies within the ratio's bounds, widened by this
+factor."""
 _MOST_LOG = 700.0
 """e to more than this is too large for a float."""
 ABSENT_APART = 0.05
 """If agents were down for this much more of their time on one side, its cost looks smaller than it is.
 
-In runs of raft/killed-leader, where the time until the leader is back varies, it was 0.10 and 0.13 of four agents'.
+In runs of raft/killed-leader, where the time until the leader is back varies, four agents were down for 0.10 and 0.13.
 """
 
 
 def paired(figure: Figure, baseline: Measured, candidate: Measured, *, seed: int = 0) -> Paired | None:
     """One round; None if a side was not measured, or lacks what the other side has (`fair`).
 
-    Uses its intervals if enough of them were measured on both sides, otherwise the two numbers.
+    Uses the round's intervals if enough of them were measured on both sides, otherwise the two numbers.
     """
     baseline, candidate = fair(baseline, candidate)
     if math.isnan(baseline.number) or math.isnan(candidate.number):
@@ -72,11 +72,11 @@ def paired(figure: Figure, baseline: Measured, candidate: Measured, *, seed: int
 
 
 def fair(baseline: Measured, candidate: Measured) -> tuple[Measured, Measured]:
-    """Both figures in comparable form; treated as not measured if one looks better only because parts are missing, or
-    if both show nothing.
+    """Both figures in comparable form. A figure that looks better only because parts of it are missing counts as not
+    measured, and so do two figures that show nothing.
 
-    A cost without that of an agent that was down is a lower bound: it may show that this side costs more, never
-    less. If a load was shed on both sides, it exceeded the generator's queue on either side.
+    A cost that lacks an agent that was down is a lower bound: it may show that this side costs more, never less. If
+    a load was shed on both sides, it exceeded the generator's queue on both.
     """
     if math.isnan(baseline.number) or math.isnan(candidate.number):
         return baseline, candidate
@@ -98,7 +98,7 @@ def _unknown(why: str) -> Measured:
 
 def _shed(measured: Measured) -> str:
     share = f"{measured.shed:.0%} of its operations could not be started"
-    return f"{share}, and about as many of the other side: lower the load's rate"
+    return f"{share}, and about as many on the other side: lower the load's rate"
 
 
 def _gone(measured: Measured) -> str:
@@ -109,9 +109,9 @@ def _gone(measured: Measured) -> str:
 def log_ratio(figure: Figure, baseline: Floats, candidate: Floats, longest: float = math.inf) -> Floats:
     """The logarithms of candidate over baseline, as the figure compares them; NaN where one was not measured.
 
-    The rule for an event that never came (infinity): its time counts as longer than both runs could have measured
-    (`longest`), and as MOST_TIMES the other side's, so that it ranks after every measured time. Never on both sides is
-    equal.
+    An event that never came (infinity) counts as longer than both runs could have measured (`longest`), and as
+    MOST_TIMES the other side's time, so that it ranks after every measured time. If it never came on either side, the
+    sides are equal.
     """
     one, other = (np.where(np.isinf(each), each, np.minimum(each, longest)) for each in (baseline, candidate))
     return np.asarray(_log(figure, other, one, longest) - _log(figure, one, other, longest), np.float64)
@@ -132,7 +132,7 @@ def _counting_error(figure: Figure, baseline: Measured, candidate: Measured) -> 
     For error shares it is the binomial error of the pooled share, by the delta method. Bursts of errors make the real
     error larger; the scatter between rounds shows that. Without any error on either side, the rule of three (Hanley and
     Lippman-Hand, JAMA 1983): with fewer than 3 / 1 % = 300 operations, an error share that matters could show no error
-    at all. Of losses: Poisson.
+    at all. For losses it is the Poisson error.
     """
     if figure.odds:
         counts = (baseline.of, candidate.of)
@@ -154,7 +154,7 @@ def difference(
 ) -> tuple[str, str]:
     """For a person: (`1.53 times`, `1.41 to 1.66`). `ratio` and `bounds` are as compared.
 
-    ("", "") if a ratio means nothing: a recovery that never came took no number of times as long, and 200 losses are
+    ("", "") if a ratio means nothing: a recovery that never came is not a multiple of another one, and 200 losses are
     not a multiple of zero.
     """
     if math.isnan(ratio) or math.isinf(baseline) or math.isinf(candidate):
@@ -173,7 +173,7 @@ def _times(ratio: float) -> str:
 
 
 def _points(figure: Figure, share: float, ratio: float) -> float:
-    """Percentage points from a share to the one whose odds, as `Figure.log` has them, are `ratio` times as high."""
+    """Percentage points from this share to the share whose odds, as in `Figure.log`, are `ratio` times as high."""
     odds = ratio * (share + figure.floor) / (1 - share + figure.floor)
     there = 1 + figure.floor if math.isinf(odds) else (odds * (1 + figure.floor) - figure.floor) / (1 + odds)
     return 100 * (min(max(there, 0.0), 1.0) - share)
@@ -189,11 +189,11 @@ class Played:
     invalid: str = ""
     unsteady: bool = False
     use: Use | None = None
-    """What it took of the machine."""
+    """How much of the machine the run used."""
 
     @property
     def disturbed(self) -> bool:
-        """Whether other work on the machine disturbed it, which may explain what broke."""
+        """Whether other work on the machine disturbed the run, which may explain what broke."""
         return self.use is not None and bool(self.use.why)
 
 
@@ -212,7 +212,7 @@ class Round:
 
     @property
     def sides(self) -> tuple[Played, Played]:
-        """The baseline's run and the candidate's. Only of a round that counts."""
+        """The baseline's run and the candidate's. Only for a round that counts."""
         by_name = {run.side: run for run in self.runs}
         return by_name[self.names[0]], by_name[self.names[1]]
 
@@ -244,9 +244,9 @@ class Compared:
     baseline: float
     candidate: float
     more_rounds: int
-    """How many more rounds it would probably take; 0 when it is decided, MOST_ROUNDS for that or more."""
+    """How many more rounds a decision would probably take; 0 if it is made, MOST_ROUNDS for that many or more."""
     why: str = ""
-    """Why it was not measured, or too often not on one side."""
+    """Why the figure was not measured, or was too often missing on one side."""
     of: int = 0
     """The number of rounds that count; `interval.rounds` counts those in which both sides measured the figure."""
     pairs: Sequence[Pair] = ()
@@ -379,8 +379,8 @@ def compared(
 ) -> list[Compared]:
     """Each figure over the rounds that count. `at_most`: the number of rounds that was planned.
 
-    `margins` and `priors` are by the names of figures; a figure without a margin there has its own. All figures
-    together share the rate of false alarms.
+    `margins` and `priors` are by the names of figures; a figure that `margins` does not name uses its own margin. All
+    figures together share the rate of false alarms.
     """
     return [
         _compared(
@@ -397,7 +397,7 @@ def compared(
 
 
 def together(all_compared: Sequence[Compared]) -> Decision:
-    """WORSE if any figure is; CANNOT_TELL if one is open (`Compared.is_open`), or if none decides."""
+    """WORSE if any figure is WORSE; CANNOT_TELL if a figure is open (`Compared.is_open`), or if no figure decides."""
     found = [each.decision for each in all_compared]
     deciding = [each.decision for each in all_compared if each.figure.decides]
     if Decision.WORSE in found:
@@ -408,7 +408,7 @@ def together(all_compared: Sequence[Compared]) -> Decision:
 
 
 def is_sure(all_compared: Sequence[Compared]) -> bool:
-    """Whether more rounds cannot change the result; `play` takes this as `enough`.
+    """Whether more rounds cannot change the result; for the parameter `enough` of `play`.
 
     A figure needs fewer rounds to be surely not worse than to be surely better, so the rounds continue for a figure
     that looks better.
@@ -438,7 +438,7 @@ def _compared(
     ]
     pairs = [pair for pair, _ in rows]
     looks = Looks.of(at_most, prior)
-    if prior is None and figure.usual:  # of other machines: it is not a reason to look earlier
+    if prior is None and figure.usual:  # measured on other machines, so no reason to look earlier
         prior = Prior(figure.usual, MOST_TRUSTED)
     interval = ratio(pairs, confidence=confidence, alarms=alarms, looks=looks, prior=prior, noise=figure.noise)
     decision = decide(interval, margin, lower_is_better=figure.lower_is_better)
@@ -476,7 +476,7 @@ def _unmeasured_alone(sides: Sequence[tuple[Measured, Measured]], decision: Deci
         if len(reasons) < max(LACKS, LACKS_TIMES * others) or len(reasons) < LACKS_SHARE * len(sides):
             continue
         if name == "baseline" or decision is not Decision.WORSE:
-            return f"not measured of the {name} alone in {len(reasons)} of {len(sides)} rounds: {reasons[0]}"
+            return f"missing for the {name} alone in {len(reasons)} of {len(sides)} rounds: {reasons[0]}"
     return ""
 
 

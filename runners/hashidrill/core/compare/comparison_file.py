@@ -56,7 +56,7 @@ class Kept:
         return {(a, b): hidden(self.variants[a].experiment, self.variants[b].experiment) for a, b in pairs}
 
     def write(self) -> None:
-        """Raises OSError."""
+        """Writes the comparison's files. Raises OSError."""
         redactor = Redactor()
         redactor.learn_environment(os.environ)
         redactor.learn(self.experiment.data)
@@ -80,7 +80,7 @@ class Kept:
 
 
 def read_comparison(path: Path) -> Kept:
-    """Raises RecordingError for a folder without a comparison, or one of a newer hashidrill."""
+    """Reads a comparison. Raises RecordingError if the folder has none, or if a newer hashidrill wrote it."""
     file = path / COMPARISON_NAME
     try:
         found: Any = safe_json.parse(file.read_bytes())

@@ -20,9 +20,9 @@ from hashidrill.core.judging.doubts import IDLE_SHARE, MachineUse, machine_use
 from hashidrill.core.recording.reader import Recording
 
 VARIES = 1.5
-"""A run that is not starved takes at most this many times the leaner side's median use."""
+"""A run that is not starved uses at most this many times the median CPUs of the leaner side."""
 OTHERS_APART = 0.15
-"""Runs of one round whose shares of other work lie further apart were not disturbed alike. Set by judgement."""
+"""If the shares of other work in two runs lie further apart, they were not disturbed alike. Chosen by judgement."""
 FEWEST_S = 5
 """A run with fewer seconds without CPU starvation does not show how much CPU it needs."""
 _UNSTEADY = "steady-state"
@@ -50,7 +50,7 @@ class Use:
 
 
 def use_of(recording: Recording, others: Iterable[Use]) -> Use:
-    """`others` are earlier runs of both sides."""
+    """How much of the machine the run used. `others` are earlier runs of both sides."""
     lean = min((each.own for each in others if not math.isnan(each.own)), default=math.nan)
     use = _measured(recording)
     if use is None:
@@ -102,7 +102,7 @@ def _starved(use: MachineUse) -> str:
 
 
 def _asked_for(recording: Recording, use: MachineUse, lean: float) -> str:
-    """Why a steady state that asks for a quiet machine did not hold, if other work is the reason."""
+    """Why a steady state that requires a quiet machine did not hold, if other work is the reason."""
     if recording.outcome != _UNSTEADY:
         return ""
     others = float(np.nanmedian(use.others))

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from hashidrill.core.compare.comparison import paired as paired  # noqa: PLC0414 - stored hypotheses have it from here
+from hashidrill.core.compare.comparison import paired as paired  # noqa: PLC0414 - stored hypotheses import it here
 from hashidrill.core.compare.measured import Figure, Measured, Run, bytes_written, cpu_cost, memory_cost, shed_share
 from hashidrill.core.errors import HypothesisInvalidError, UsageError
 from hashidrill.core.experiment.model import Experiment, LoadSpec
@@ -33,10 +33,10 @@ SLOW = 2.0
 
 
 def figures(experiment: Experiment) -> list[Figure]:
-    """All figures of an experiment: those of each load that has a latency of its own, and those of all agents."""
+    """All figures of an experiment: the figures of each load that has its own latency, and those of all agents."""
     return [
         *(each for load, spec in experiment.traffic.items() for each in _of_load(load, experiment, spec)),
-        # invisible to loads: in 20 runs of ten experiments, three servers took 3 to 7 s
+        # loads do not notice it: in 20 runs of ten experiments, three servers took 3 to 7 s to be ready
         Figure("ready", "s", 2.0, 2.0, False, _ready, noise=0.5),
         Figure("cpu", "CPU seconds", 0.5, 1.3, False, cpu_cost),
         Figure("memory", "bytes", 10e6, 1.3, False, memory_cost),
@@ -45,9 +45,9 @@ def figures(experiment: Experiment) -> list[Figure]:
 
 
 def figure(name: str, experiment: Experiment) -> Figure:
-    """The figure of that name, also of a client that reports its operations. Raises UsageError with similar names.
+    """The figure of that name, which may be that of a service. Raises UsageError with similar names.
 
-    `figures` leaves such clients out, because it is unknown beforehand whether a service reports.
+    `figures` leaves services out, because it is unknown beforehand whether a service reports its operations.
     """
     services = {name for name, client in experiment.clients.items() if client.service}
     reported = [each for name in services for each in _of_each(name, experiment)]
@@ -96,7 +96,7 @@ def _latency(run: Run, *, load: str, percent: float, marked_by: str | None = Non
     long.
 
     If an expectation on this load names a mark, only the mark's time counts: a peak of 15 s at the end of a fault of
-    45 hardly moves the p50 of all of it. `marked_by`: the load whose expectations say that, instead of this one.
+    45 s hardly moves the whole fault's p50. `marked_by` is the load whose expectations name the mark, if another one.
     """
     marked = _marked(run.recording, marked_by or load)
     return _served(run, load, percent, marked or run.fault_spans, "while marked" if marked else "under fault")
@@ -121,7 +121,7 @@ def _served(run: Run, load: str, percent: float, spans: Sequence[tuple[int, int]
     served = measure.served_s(inside)
     at_most = (run.loaded[1] - min(start for start, _ in spans)) / SECOND
     number = measure.percentile(served, percent)
-    # a percentile of a second needs operations on both sides of it
+    # the percentile of one second needs operations below and above it
     needed = math.ceil(2 * 100 / min(percent, 100 - percent))
     edges = np.concatenate([_edges(start, end) for start, end in spans])
     low, high = np.searchsorted(inside.intended_ns, edges), np.searchsorted(inside.intended_ns, edges + SECOND)
@@ -141,12 +141,12 @@ def _ready(run: Run) -> Measured:
     """Seconds from the start of the agents until the datacenter is ready: all alive, a leader known."""
     phases = run.recording.phases
     if not {"start", "ready"} <= phases.keys():
-        raise HypothesisInvalidError("the start of its agents was not noted")
+        raise HypothesisInvalidError("the start of its agents was not recorded")
     return Measured((phases["ready"][1] - phases["start"][0]) / SECOND)
 
 
 def _errors(run: Run, *, load: str) -> Measured:
-    """The share that was not acknowledged, from the begin of the method to the end of the loads."""
+    """The share of operations that were not acknowledged, from the start of the method to the end of the loads."""
     ops = measure.settled(run.recording, run.recording.operations(load).between(*run.loaded))
     inside = run.valid(load, ops)
     return Measured(inside.error_share(), at_most=1.0, of=len(inside), shed=shed_share(inside))

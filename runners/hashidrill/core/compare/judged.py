@@ -1,6 +1,6 @@
 """Judges a comparison: each run, whether each recording is of its variant, and each comparison.
 
-A pure function of the recordings. All doubts are INVALID: an INVALID run, a round without one of its sides, a
+A pure function of the recordings. Every doubt is INVALID: an INVALID run, a round without one of its sides, a
 recording of another experiment, two sides that ran the same, a figure that was not measured on one of them.
 """
 
@@ -43,8 +43,8 @@ def ran_the_same(
 ) -> str:
     """Why two recordings cannot differ, or "".
 
-    They ran the same experiment with the same configuration, or two whose agents were started the same according to
-    the runs' own lists. The other parameters are those of `took_no_effect`.
+    They ran the same experiment with the same configuration, or two experiments whose agents started with the same
+    configuration, according to the runs' own lists. The other parameters are as in `took_no_effect`.
     """
     if not _differs(one, other) and not hidden:
         return "both ran the same experiment with the same configuration"
@@ -56,8 +56,8 @@ def took_no_effect(
 ) -> str:
     """Why the difference between two experiments did not reach their agents, or "".
 
-    `hidden`: where they differ in secrets alone (`hashidrill.core.judging.comparison.hidden`), which no recording
-    holds; for these it only checks whether agents had a value there. `each`: one key without effect is enough.
+    `hidden`: the places where they differ only in secrets (`hashidrill.core.judging.comparison.hidden`). No recording
+    holds secrets, so only whether agents had a value there is checked. `each`: one key without effect is enough.
     `but`: keys already known to have no effect.
     """
     differs = [at for at in dict.fromkeys([*_differs(one, other), *hidden]) if _key(at) not in but]
@@ -65,7 +65,7 @@ def took_no_effect(
     if not idle or (len(idle) < len(differs) and not each):
         return ""
     if len(idle) < len(differs):
-        return f"{_shown(idle)} took no effect: there, the agents of both were started with the same"
+        return f"{_shown(idle)} took no effect: there, the agents of both were started with the same values"
     return f"{_shown(idle)} took no effect: both started the same agents with the same configuration"
 
 
@@ -102,7 +102,7 @@ def _idle(at: str, one: Recording, other: Recording, *, secret: bool) -> bool:
 
 
 def _same_binary(product: str, one: Recording, other: Recording) -> bool:
-    """Compares the binaries that ran, not the versions that they were called."""
+    """Compares the binaries that ran, not the names of their versions."""
     for section, part in (("binaries", "sha256"), ("versions", "")):
         values = [(each.run.get(section) or {}).get(product) for each in (one, other)]
         known = [value.get(part) if isinstance(value, dict) else value for value in values]
@@ -119,7 +119,7 @@ def _started(product: str, recording: Recording) -> Mapping[str, Any] | None:
 
 
 def _below(started: Mapping[str, Any], key: str) -> Iterator[tuple[tuple[str, str], Any]]:
-    """Each agent's configuration at and below a dotted key. A name may have dots of its own."""
+    """Each agent's configuration at and below a dotted key. A name in it may itself contain dots."""
     for host, config in started.items():
         for path, value in leaves(config) if isinstance(config, dict) else ():
             if dotted(path) == key or dotted(path).startswith(f"{key}."):
@@ -135,7 +135,7 @@ class JudgedRun:
     recording: Recording = field(repr=False)
     verdict: RunVerdict
     refused: str = ""
-    """Why it is not a run of that variant."""
+    """Why the recording is not a run of that variant."""
 
     @property
     def path(self) -> Path:
@@ -158,7 +158,7 @@ class FigureRow:
 
 @dataclass(frozen=True)
 class ComparisonVerdict:
-    """The verdict of a comparison: that of every run, and each comparison as a judgement."""
+    """The verdict of a comparison: the verdict of every run, and a judgement of each comparison."""
 
     experiment: str
     title: str
@@ -171,14 +171,14 @@ class ComparisonVerdict:
 
     @property
     def verdict(self) -> Verdict:
-        """FAIL over INVALID over PASS, of all of it."""
+        """FAIL if any part is FAIL, otherwise INVALID if any part is INVALID, otherwise PASS."""
         runs = [Verdict.INVALID if run.refused else run.verdict.verdict for run in self.runs]
         invalid = [Verdict.INVALID] if self.invalid else []
         return merge([*runs, *(each.finding.verdict for each in self.comparisons), *invalid])
 
     @property
     def outcome(self) -> str:
-        """How the runs ended: `complete` if all did, otherwise as the first that did not."""
+        """How the runs ended: `complete` if all are, otherwise like the first run that is not."""
         ends = [run.recording.outcome for run in self.runs]
         return next((each for each in ends if each != "complete"), "complete") if ends else "interrupted"
 
@@ -274,7 +274,7 @@ def _refused(kept: Kept, name: str, recording: Recording) -> str:
 
 def _invalid(kept: Kept, runs: Sequence[JudgedRun]) -> Iterator[str]:
     if len(kept.variants) < 2 or not kept.rounds:
-        yield "there is nothing to compare: it has no two variants that were run"
+        yield "there is nothing to compare: fewer than two variants were run"
     there = {(run.round, run.variant) for run in runs}
     for number in range(1, len(kept.rounds) + 1):
         for name in kept.variants:
@@ -338,7 +338,7 @@ def _alike(names: Sequence[str], kept: Kept, rounds: Sequence[Sequence[Recording
 
 
 def _unkept(names: Sequence[str], rounds: Sequence[Sequence[Recording]], params: Mapping[str, Any]) -> str:
-    """The side that deviated from the experiment for too long, or "". A load that is compared shows its own failure."""
+    """The side that deviated from the experiment for too long, or "". A compared load shows by itself if it failed."""
     for sides in rounds:
         for name, recording in zip(names, sides, strict=True):
             begin_ns, end_ns = measure.method(recording)[0], measure.loads_end_ns(recording)

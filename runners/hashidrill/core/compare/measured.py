@@ -84,7 +84,7 @@ class Run:
         return mask
 
     def valid(self, load: str, ops: Operations) -> Operations:
-        """The operations outside of all doubts. Raises HypothesisInvalidError if those are too few."""
+        """The operations outside of all doubts. Raises HypothesisInvalidError if too large a share is in doubt."""
         if not len(ops):
             raise HypothesisInvalidError(f"no operation of {load} was due then")
         mask = self.doubtful(load, ops.intended_ns)
@@ -135,10 +135,10 @@ class Figure:
     """It is a share, and is compared by its odds (hashidrill.core.compare.comparison): failed over served."""
 
     def of(self, recording: Recording, *, though_busy: bool = False, without: Sequence[Doubt] = ()) -> Measured:
-        """Never raises: a figure that cannot be measured says why.
+        """Measures the figure. Never raises: a figure that cannot be measured says why.
 
-        `though_busy` also counts seconds in which other work kept the machine busy. That can only make a figure worse:
-        a limit met under these conditions is met. `without`: time to leave out as well, as if it were in doubt.
+        `though_busy` also counts seconds in which other work kept the machine busy. That can only make a figure worse,
+        so a limit that is met then is met. `without`: time to leave out as well, as if it were in doubt.
         """
         try:
             run = Run.of(recording)
@@ -149,7 +149,7 @@ class Figure:
             return Measured(math.nan, why=str(error))
 
     def log(self, numbers: Floats) -> Floats:
-        """The compared value: two sides differ by the difference of these."""
+        """The logarithms that are compared: the difference between two sides is the difference of these."""
         found = np.log(numbers + self.floor)
         return found - np.log(1 - numbers + self.floor) if self.odds else found
 
@@ -178,7 +178,7 @@ WIDTH_S = 2.0
 
 
 class _Taken(NamedTuple):
-    """A signal over all agents in each interval: the sum of their means, and how many of them were sampled in it."""
+    """A signal's sum over all agents in each interval; the agents' mean absence, and which one was absent longest."""
 
     total: Floats
     absent: float
@@ -186,14 +186,14 @@ class _Taken(NamedTuple):
 
 
 def cpu_cost(run: Run) -> Measured:
-    """CPU seconds of all agents over the method and the recovery, and in each interval of it."""
+    """CPU seconds of all agents over the method and the recovery, and in each interval of that time."""
     taken = _taken(run, "process.cpu")
     seconds = taken.total * WIDTH_S
     return Measured(float(np.nansum(seconds)), seconds, absent=taken.absent, who=taken.who)
 
 
 def bytes_written(run: Run) -> Measured:
-    """Bytes that all agents wrote to storage; on a file system that has none (tmpfs), bytes passed to write calls."""
+    """Bytes that all agents wrote to storage; on a file system in memory (tmpfs), bytes passed to write calls."""
     taken = _taken(run, "process.write_rate")
     if not np.nansum(taken.total):
         taken = _taken(run, "process.wchar_rate")
@@ -201,7 +201,7 @@ def bytes_written(run: Run) -> Measured:
 
 
 def memory_cost(run: Run) -> Measured:
-    """The sum over all agents of the most memory that each held."""
+    """The sum of the agents' largest memory uses, in bytes."""
     series = run.recording.series("process.rss").between(*run.loaded)
     hosts = np.array(series.host)
     peaks = [series.value[hosts == host] for host in sorted(set(series.host))]

@@ -3,14 +3,14 @@
 Each round gives one logarithm of a ratio, candidate over baseline. Only rounds count as repetitions: seconds of one
 run resemble each other, and two runs of the same experiment differ by more than their seconds do, so an interval
 over seconds would be far too narrow (`tests/unit/core/compare/test_statistics.py` shows by how much). The interval
-is Student's t over rounds, because percentiles of a bootstrap over three to six rounds cover in 75 to 90 % where
-they claim 95. Blocks of seconds within the rounds are resampled too (a moving-block bootstrap): they give the least
-uncertainty of a round, so rounds that agree by luck do not pass for exact.
+is Student's t over rounds, because percentiles of a bootstrap over three to six rounds cover the truth in 75 to 90 %
+of cases where they claim 95 %. Blocks of seconds within the rounds are resampled too (a moving-block bootstrap): they
+give the least uncertainty of a round, so rounds that agree by chance do not count as exact.
 
-One may look after each round, and stop. The error rate is that of all looks together: the level of a single look is
-taken from the joint distribution of the t statistics of all planned looks, as Pocock's boundary is (Biometrika
+A comparison may look after each round, and stop. The error rate covers all looks together: the level of a single look
+is taken from the joint distribution of the t statistics of all planned looks, like Pocock's boundary (Biometrika
 1977). That distribution depends on no unknown mean or variance, so it is simulated, once for a plan, with a fixed
-seed. Fewer looks than planned (a budget that ends early) only make it more cautious.
+seed. Fewer looks than planned (a budget that ends early) only make the result more cautious.
 """
 
 from __future__ import annotations
@@ -165,9 +165,9 @@ def ratio(
 def _far(logs: Floats, noise: float, alarms: float, looks: Looks) -> tuple[float, float]:
     """Bounds of the ratio from the round that lies least far to each side: 0 and infinity if they show nothing.
 
-    For equal sides, the chance that all rounds lie beyond t times the noise on one side is that of one round to the
-    power of their number. This needs no mean or variance of so few rounds, and one outlier moves nothing. Each look
-    has an equal part of the alarms. Rounds that scatter by far more than the noise are judged without it.
+    For equal sides, the chance that all rounds lie beyond t times the noise on one side is one round's chance to the
+    power of the number of rounds. This needs no mean or variance of so few rounds, and one outlier moves nothing. Each
+    look has an equal part of the alarms. Rounds that scatter by far more than the noise are judged without it.
     """
     count = len(logs)
     if count < FEWEST_FAR or (count > 2 and float(logs.var(ddof=1)) > UNLIKE_PRIOR * noise**2):
@@ -181,8 +181,8 @@ def _far(logs: Floats, noise: float, alarms: float, looks: Looks) -> tuple[float
 def decide(interval: Interval, margin: float, *, lower_is_better: bool = True) -> Decision:
     """Decides against a margin, like 1.2 for 20 %.
 
-    NO_WORSE: it is surely not worse by the margin. WORSE: it is surely worse, and measured as worse by more than half
-    of the margin. BETTER: like WORSE, to the other side. Otherwise CANNOT_TELL. Two equal sides are called WORSE in at
+    NO_WORSE: surely not worse by the margin. WORSE: surely worse, and measured as worse by more than half of the
+    margin. BETTER: like WORSE, in the other direction. Otherwise CANNOT_TELL. Two equal sides are called WORSE in at
     most half of the share of alarms; a side that is worse by the margin or more is called NO_WORSE at most with the
     probability (1 - confidence) / 2. A side that is worse by less than the margin may be called either.
     """
@@ -220,7 +220,7 @@ def rounds_needed(interval: Interval, margin: float, *, alarms: float = ALARMS, 
 
 
 def smallest_difference(prior: Prior, rounds: int, *, alarms: float = ALARMS, confidence: float = CONFIDENCE) -> float:
-    """The smallest ratio that this number of rounds usually tells from 1, and 1 from it: 1.2 is 20 %."""
+    """The smallest ratio that this number of rounds usually distinguishes from 1, and 1 from it: 1.2 is 20 %."""
     trusted = min(prior.degrees, MOST_TRUSTED)
     return _exp(max(_half_width(prior.sd, rounds, level, trusted) for level in (alarms, 1 - confidence)))
 
@@ -232,7 +232,7 @@ def lower_median(numbers: Sequence[float]) -> float:
 
 
 def of_intervals(logs: Floats, seed: int = 0) -> Paired:
-    """One round from the logarithms of candidate over baseline in each interval of it. Raises ValueError if there are
+    """One round, from the logarithms of candidate over baseline in its intervals. Raises ValueError if there are
     no intervals.
 
     It is the mean of the middle half: an interval in which one side happened to lose its leader says little about
@@ -246,7 +246,7 @@ def of_intervals(logs: Floats, seed: int = 0) -> Paired:
 
 
 def block_error(logs: Floats, seed: int = 0) -> float:
-    """The standard error of the mean of a series, from a moving-block bootstrap; 0 for too short a one.
+    """The standard error of the mean of a series, from a moving-block bootstrap; 0 if the series is too short.
 
     Blocks are as long as the cube root of the series, and at least 3 intervals. Correlations longer than a block are
     underestimated, so the result is a lower bound, and is used as one.

@@ -22,9 +22,9 @@ _LONGEST_NAME = 60
 def attached_to(
     document: Document, found: Mapping[str, Any], *, name: str, path: Path | str | None = None
 ) -> ResolvedExperiment:
-    """The experiment with `found` as its `datacenter:`, resolved and checked as if it had been written so.
+    """The experiment with `found` as its `datacenter:`, resolved and checked as if its file said so.
 
-    `found` is plain data: `attached`, and a part for each product. `name` names it in messages. Raises
+    `found` is plain data: `attached`, and a part for each product. `name` names the datacenter in messages. Raises
     ExperimentError as `resolve` does, also for a host or a role that the attached datacenter lacks.
     """
     standing = {**found["attached"], "left_out": list(asked_of_ours(document))}
@@ -37,7 +37,7 @@ def attached_to(
 def check_no_variants(document: Document, path: Path) -> None:
     """Raises AttachError if the experiment has variants, because an attached datacenter cannot be changed."""
     if isinstance(document.data, dict) and document.data.get("variants"):
-        raise AttachError(f"{path}: has variants, which are configurations of a datacenter of our own")
+        raise AttachError(f"{path}: has variants, which change the configuration: only a local datacenter can run them")
 
 
 def inline(document: Document) -> str | Mapping[str, Any] | None:

@@ -53,8 +53,7 @@ if TYPE_CHECKING:
 
 LONGEST = Duration("1h")
 MOST_LOOKS_PER_S = 100
-"""The limit for all declared probes together: each look takes 1 to 3 ms of the one core that watches guardrails "
-  "and faults."""
+"""The limit for all declared probes together: each look takes 1 to 3 ms of the core that watches the guardrails."""
 _OF_CLIENTS = (*LOAD_STATISTICS, *(f"attempts.{each}" for each in LOAD_STATISTICS), *LOAD_SIGNALS)
 """The statistics of a client that a condition may compare."""
 
@@ -129,7 +128,7 @@ class _Rules:
         why = [service.unprofiled() for service in self._services if isinstance(service, ServesProfiles)]
         if not why or all(why):
             because = "; ".join(why) or "no service of this datacenter serves Go profiles"
-            self._note(("profiles",), f"{because}: profiles: {self._experiment.profiles} cannot be had; write `off`")
+            self._note(("profiles",), f"{because}: profiles: {self._experiment.profiles} is not possible; write `off`")
 
     def _place(self, step: Step) -> Place:
         return place_of(step.on, step.at, step.for_, self._services, {"disk": self._experiment.datacenter.disk})
@@ -164,7 +163,7 @@ class _Rules:
     def _check_probes(self) -> None:
         looks_per_s = sum(1 / probe.every for probe in self._experiment.probes.values())
         if looks_per_s > MOST_LOOKS_PER_S:
-            text = f"they look {looks_per_s:.0f} times a second together, over {MOST_LOOKS_PER_S}; make `every` longer"
+            text = f"together they look {looks_per_s:.0f} times a second, over {MOST_LOOKS_PER_S}; make `every` longer"
             self._note(("probes",), text, key=True)
         for name in self._experiment.probes:
             if name in probe_namespaces() or name in self._experiment.traffic:
@@ -242,7 +241,7 @@ class _Rules:
             self._check_selector(aimed(step.fault, step.on), loc)
         elif not of_a_tap:
             alone = " and ".join(kind for kind, fault in sorted(registry.faults().items()) if _on_tap(fault))
-            text = f"{shown(step.on)} is a client's tap, which takes only {alone}; {step.fault} targets a host"
+            text = f"{shown(step.on)} is a client's tap, which accepts only {alone}; {step.fault} targets a host"
             self._note(loc, text)
         elif client not in self._experiment.clients:
             self._note(loc, f"there is no client {shown(client)}: {near(step.on, taps)}")
@@ -268,14 +267,14 @@ class _Rules:
             for name in step.after:
                 earlier = faults.get(name)
                 if earlier is None:
-                    what = "is a mark, which goes by the clock" if name in marks else "names no fault of this method"
+                    what = "is a mark, which follows the clock" if name in marks else "names no fault of this method"
                     self._note((*loc, "after"), f"{shown(name)} {what}: {near(name, faults)}")
                 elif earlier.at >= step.at:
                     text = f"{shown(name)} begins {earlier.at} into the method, not before this step ({step.at})"
                     self._note((*loc, "after"), text)
 
     def _check_moment(self, index: int, step: Step | Mark) -> None:
-        """Checks that the step's moment can come. Meanwhile the clock stands still: no later fault begins or ends."""
+        """Checks that the step's moment can come while the clock stands still and no later fault begins or ends."""
         if step.when is None:
             return
         loc: Loc = ("method", index, "when")
@@ -384,7 +383,7 @@ def check_variants(
     comparisons: Sequence[Expected],
     load: Callable[[Document], Experiment],
 ) -> None:
-    """Raises ExperimentError with every problem of every variant. `load` loads one as an experiment of its own."""
+    """Raises ExperimentError with every problem of every variant. `load` loads a variant as a separate experiment."""
     variants = written_variants(document)
     if len(variants) == 1:
         text = "one variant has nothing to be compared with: add another, like `as-it-is: {}`"
@@ -421,7 +420,7 @@ def _check_comparison(
 
 
 def _check_different(document: Document, loaded: Mapping[str, Experiment]) -> None:
-    """Refuses variants that run identically: only luck could make them differ."""
+    """Refuses variants that run identically: only chance could make their results differ."""
     seen: dict[str, str] = {}
     for name, experiment in loaded.items():
         runs = repr(experiment.model_dump(mode="json", by_alias=True, include=set(SECTIONS) - {"expect"}))

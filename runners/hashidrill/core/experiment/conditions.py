@@ -125,7 +125,7 @@ class Condition:
         return self.text
 
     def figure(self, value: float) -> str:
-        """A value of its signal for a person, in the unit of its limit: `4.53ms`, `0.2%`."""
+        """A value of the condition's signal for a person, in the unit of the limit: `4.53ms`, `0.2%`."""
         match = _PATTERN.fullmatch(self.text)
         unit = _unit_of(match["signal"], match["limit"]) if match else None
         if math.isinf(value):
@@ -169,8 +169,8 @@ class Looks:
 class Reading:
     """A condition's signal over a time, parts of which may be unknown.
 
-    So it has no order and no truth value. Use `surely` where unknown must not pass (a steady state, a ramp), and
-    `maybe` where unknown must not be overlooked (a guardrail).
+    So a reading has no order and no truth value. Use `surely` where unknown must not pass (a steady state, a ramp),
+    and `maybe` where unknown must not be overlooked (a guardrail).
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class Reading:
     def surely(self, condition: Condition) -> bool:
         """Whether the condition holds, whatever the failed looks would have shown.
 
-        `<` and `==` need all looks at all hosts. For the others one host over the limit is enough.
+        `<`, `<=` and `==` need all looks at all hosts. For other comparisons one host over the limit is enough.
         """
         whole = [looks for looks in self._looks if looks.figures and not looks.failed]
         if condition.op in _NEED_ALL_HOSTS and len(whole) < len(self._looks):

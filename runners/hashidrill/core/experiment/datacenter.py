@@ -21,7 +21,7 @@ class AttachedHost(Strict):
 
 
 class Attached(Strict):
-    """An existing datacenter. Users do not write this: `--attach` replaces the experiment's datacenter by it."""
+    """An existing datacenter. Users do not write this: `--attach` replaces the experiment's datacenter with it."""
 
     name: str
     hosts: dict[str, AttachedHost] = Field(min_length=1)
@@ -31,7 +31,7 @@ class Attached(Strict):
     def places(self) -> dict[str, list[AgentPlace]]:
         """The agents of each service, at their hosts.
 
-        An agent that another service brings along, like Consul's client beside Nomad, is a guest: `host:NAME` then
+        An agent that another service brings along, like Consul's client next to Nomad, is a guest: `host:NAME` then
         means the other service's agent.
         """
         brought = {name: _beside(name) for host in self.hosts.values() for name in host.agents}
@@ -51,8 +51,8 @@ def _beside(service: str) -> frozenset[str]:
 def running(written: Mapping[str, Any]) -> list[str]:
     """The names of the services that run: those that `written` names, without those set to null (`consul: null`).
 
-    If it names none, the default services run; in an attached datacenter, all that can be attached may run, because
-    discovery finds them.
+    If it names no service, the default services run. In an attached datacenter, every service that can be attached may
+    run then, because discovery finds them.
     """
     services = registry.services()
     named = [name for name in services if name in written]
@@ -101,7 +101,7 @@ def _hosts_of_guests(cls: type[Service], services: Sequence[Service]) -> list[st
 
 
 LEAST_DISK, LARGEST_DISK = Size("1MB"), Size("64GB")
-"""Limits of a disk's size. The disk lies in memory, and machines have no more than this for one host."""
+"""Limits of a disk's size. The disk is in memory, and machines have no more than this for one host."""
 
 
 class Disk(Strict):

@@ -211,7 +211,7 @@ def placed(node: Node, loc: Loc, value: Node) -> Node:
 
 MAX_DEPTH = 30
 MAX_NODES = 10_000
-MAX_TEXT = 1024 * 1024  # characters, after aliases have been expanded: one long text may be named many times
+MAX_TEXT = 1024 * 1024  # characters, after aliases have been expanded: aliases may repeat one long text many times
 
 UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 """The characters that YAML calls unprintable. The complement `[^...]` takes 15 times as long to compile."""
@@ -343,7 +343,7 @@ class Document:
             child = child_of(node, part)
             if child is None:
                 break
-            # the parser reports it at the place of the next token
+            # the parser places an empty value at the next token
             nothing = child.value is None and child.items is None
             as_key = nothing or (key and count == len(loc))
             offset = node.keys[part] if as_key and isinstance(part, str) else child.offset

@@ -4,8 +4,8 @@ A name is a path, an experiment of the user's `experiments/`, or a shipped one. 
 
 `extends: ../bases/three-servers.yaml` names a base, a file of `kind: Base` that holds any of an experiment's
 sections. The path is relative to the file with `extends`; a base missing in the user's `experiments/` is taken from
-the shipped ones. Mappings are merged key by key and the experiment wins; a list or a value replaces that of the
-base; null removes a key of the base. A base may extend another.
+the shipped ones. Mappings are merged key by key and the experiment wins; a list or a value replaces the base's; null
+removes a key of the base. A base may extend another.
 """
 
 import contextlib
@@ -47,9 +47,9 @@ def list_experiments(folder: Path | None = None) -> list[Path]:
 
 
 def own_experiments() -> list[Path]:
-    """The files of one's own `experiments/`, in order of their names: none without such a folder.
+    """The files of the user's own `experiments/`, in order of their names; empty without such a folder.
 
-    In the checkout of hashidrill, the folder is the one that ships.
+    Also empty in hashidrill's checkout, where that folder holds the shipped experiments.
     """
     own = nearest(FOLDER)
     return [] if own is None or own == shipped(FOLDER).resolve() else list_experiments(own)
@@ -75,7 +75,7 @@ def metadata_of(path: Path) -> Mapping[str, Any]:
 
 
 def _without_why(block: str) -> str:
-    """`why` is the longest text of most files."""
+    """Drops `why`, the longest text of most files."""
     indent = found[1] if (found := _INDENT.search(block)) else " "
     return re.sub(rf"^{indent}why:.*\n(?:(?:{indent} .*)?\n)*", "", block, flags=re.MULTILINE)
 
@@ -171,7 +171,7 @@ _ORDER = (
 
 
 def read_experiment(path: Path) -> Document:
-    """The document in a file, merged over its bases, with the SLOs and recorded loads that it names files of.
+    """The document in a file, merged over its bases, with the SLOs and recorded loads from the files that it names.
 
     Raises ExperimentError as `read_document` does, and for a base that is missing, is not a base, or extends itself.
     """
@@ -223,7 +223,7 @@ def _extended(document: Document) -> str | None:
 
 
 def _bases_from(here: Path) -> str:
-    """The bases, as a file at that path names them."""
+    """The bases, as a file at that path must write them."""
     own, roots = nearest(FOLDER, here.parent), [root.resolve() for root in both(FOLDER)]
     inside = {base.resolve().relative_to(root) for base in list_bases() for root in roots if base.is_relative_to(root)}
     folder = Path(os.path.relpath(own, here.parent.resolve())) if own else shipped(FOLDER)
@@ -240,7 +240,7 @@ def _refused(at: Path, read: list[Path], here: Path) -> str:
     except (OSError, ValueError) as error:
         return f"cannot be read: {getattr(error, 'strerror', None) or error}"
     if again:
-        return "extends itself, by way of the files that it extends" if len(read) > 1 else "extends itself"
+        return "extends itself, through the files that it extends" if len(read) > 1 else "extends itself"
     return f"more than {MOST_BASES} files extend each other" if len(read) > MOST_BASES else ""
 
 

@@ -85,7 +85,7 @@ class Course:
         self._later: list[Piece] = []
 
     def begin(self, t_ns: int) -> None:
-        """Begins the method at `t_ns`, which may lie a moment back; the course is then corrected."""
+        """Begins the method at `t_ns`, which may be a moment ago; the course is then corrected."""
         for piece in self._profile:
             self._add(replace(piece, start_ns=t_ns + piece.start_ns))
 
@@ -180,7 +180,7 @@ MAX_STEPS = 200
 
 def _sane(level: Level) -> Level:
     if level > MAX_LEVEL:
-        raise ValueError(f"a level may be at most {Level(MAX_LEVEL)} of what the load asks for, not {level}")
+        raise ValueError(f"a level may be at most {Level(MAX_LEVEL)} of the load's rate or count, not {level}")
     return level
 
 
@@ -193,7 +193,7 @@ class _Part(BaseModel):
 
 
 class Ramp(_Part):
-    """Rises evenly `to` a level `over` a time, or by steps (`by`) at every `every`, `while` conditions hold."""
+    """Rises evenly `to` a level `over` a time, or by one step (`by`) each `every`, `while` conditions hold."""
 
     to: Height | None = Field(default=None, description="The level at the end; for a ramp in steps, the highest level")
     over: Length | None = Field(default=None, description="Time to reach the level")
@@ -205,7 +205,7 @@ class Ramp(_Part):
     step_back: bool = Field(
         default=True, description="When the conditions no longer hold, go back one step; with false, stay there"
     )
-    at: Duration = Field(default=Duration("0s"), description="When a ramp in steps starts, after the method began")
+    at: Duration = Field(default=Duration("0s"), description="When a ramp in steps starts, counted from the method's")
     from_: Height = Field(default=Level("100%"), alias="from", description="The level that a ramp in steps starts at")
     resume: bool = Field(default=False, description="Go up again once the conditions hold again; false: never again")
 
@@ -244,7 +244,7 @@ class Search(_Part):
     by: Height = Field(default=Level("150%"), description="Each level is this percentage of the one before")
     every: Length = Field(default=Duration("5s"), description="How long to hold and judge each level")
     at: Duration = Field(default=Duration("0s"), description="When it starts, after the method began")
-    for_: Length = Field(alias="for", description="Length of the search plus the time at the level it found; then 100%")
+    for_: Length = Field(alias="for", description="Length of the search plus the time at the level it finds; then 100%")
 
     @model_validator(mode="after")
     def _can_end(self) -> Search:
@@ -338,7 +338,7 @@ class Profile(_Part):
         description="A CSV file of seconds and the rate from then on, in any unit: 100% is the mean of its rates",
     )
     over: Length | None = Field(
-        default=None, description="Time in which to go through what was recorded; default: the time that it took"
+        default=None, description="Time in which to replay what was recorded; default: the length of the recording"
     )
 
     @model_validator(mode="after")
@@ -361,7 +361,7 @@ class Profile(_Part):
 
     def _check_recorded(self, rows: list[tuple[float, float]] | str) -> None:
         if isinstance(rows, str):
-            raise ValueError(f"{rows} can be read only where the experiment is a file")  # noqa: TRY004 - as all others
+            raise ValueError(f"{rows} can be read only if the experiment is a file")  # noqa: TRY004 - as all others
         if len(rows) < 2 or any(after[0] <= before[0] for before, after in pairwise(rows)):
             raise ValueError("the recorded load needs at least two lines, each later than the one before")
         if not any(rate for _, rate in rows):
@@ -371,7 +371,7 @@ class Profile(_Part):
 
     @property
     def recorded_levels(self) -> list[tuple[float, float]]:
-        """(begin in seconds after the method began, level) of each recorded line: their mean over time is 1.
+        """(begin in seconds after the method began, level) of each recorded line: the levels' mean over time is 1.
 
         The last line lasts as long as the one before it.
         """
@@ -386,7 +386,7 @@ class Profile(_Part):
 
     @property
     def conditions(self) -> Sequence[Condition]:
-        """The conditions that control it: a ramp rises while they hold, a search until they hold."""
+        """The conditions that control the level: a ramp rises while they hold, a search until they hold."""
         if self.search is not None:
             return self.search.until
         return (self.ramp.while_ or ()) if self.ramp else ()

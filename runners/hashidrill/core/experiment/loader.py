@@ -81,7 +81,7 @@ def resolve_document(
 ) -> ResolvedExperiment:
     """Like `resolve`, for a document that was read from the file `path`, or made from it as a variant.
 
-    `files` is how many of its files belong to the experiment itself; default: all.
+    `files` is how many of the document's files belong to the experiment itself; default: all.
     """
     loading = _Loading(document, near_to=Path(path))
     experiment = loading.experiment()
@@ -149,7 +149,7 @@ class _Loading:
         self._document.raise_problems()
         if experiment is None:
             raise AssertionError("pydantic refused the document without saying why")
-        # where the cached property keeps them: they are not validated again
+        # stored where the cached properties look, so that they are not validated again
         for name, load in experiment.load.items():
             vars(load)["parameters"] = loads[name]
         for name, probe in experiment.probes.items():
@@ -181,7 +181,7 @@ class _Loading:
         """Reports a file that is not an experiment with one message, instead of one for each key."""
         document = self._document
         if isinstance(data, dict) and "extends" in data:
-            document.problem(("extends",), "can be followed only where the experiment is a file", key=True)
+            document.problem(("extends",), "can be followed only if the experiment is a file", key=True)
         if isinstance(data, dict) and data.get("kind") == BASE_KIND != kind:
             document.problem(("kind",), f"a {BASE_KIND} is not run: name an experiment that extends it")
         elif not isinstance(data, dict):
@@ -291,7 +291,7 @@ class _Loading:
     def _hypothesis(self, name: str, *, compares: bool = False) -> Hypothesis:
         found = self._get(name)
         if bool(found.sides) != compares:
-            alone, both = "compares nothing: see `expect`", "compares recordings, so it belongs under `compare`"
+            alone, both = "compares nothing: write it under `expect`", "compares recordings: write it under `compare`"
             raise UnknownNameError(f"{name} {both if found.sides else alone}")
         return found
 
@@ -327,7 +327,7 @@ def _with(step: Any) -> Any:
 
 
 def _list(data: Any) -> list[Any]:
-    """At most as many entries as the model allows; the model has already refused longer ones."""
+    """At most as many entries as the model allows; the model has already refused longer lists."""
     return data[:MOST_ENTRIES] if isinstance(data, list) else []
 
 

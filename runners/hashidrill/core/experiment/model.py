@@ -109,7 +109,7 @@ def _unit(figure: str) -> type[Quantity] | None:
 
 
 def _number(figure: str, bound: object) -> float:
-    """The figure as a number in the bound's unit. Raises ValueError that says how to write the bound."""
+    """The bound as a number in the figure's unit. Raises ValueError that says how to write the bound."""
     unit = _unit(figure)
     if bound == NEVER and unit is Duration:
         return math.inf
@@ -189,7 +189,7 @@ class PartOf:
         return spec
 
     def usual(self) -> Any:
-        """The default part of a service that runs if the datacenter names none."""
+        """The default part of a service that runs if the datacenter names no service."""
         return Field(
             default_factory=lambda: self.model(),  # noqa: PLW0108 - it is imported then
             json_schema_extra=lambda schema: schema.update(default=self.model().model_dump(mode="json")),
@@ -232,7 +232,7 @@ class DatacenterSpec(_Parts):
 
     attached: SkipJsonSchema[Attached | None] = None
     attach: str | dict[str, Any] | None = Field(
-        default=None, description="An existing datacenter instead: a file of `kind: Attach`, or its content"
+        default=None, description="Use an existing datacenter instead: a file of `kind: Attach`, or its content"
     )
     kubernetes: dict[str, Any] | None = Field(
         default=None, description="Use an existing datacenter whose agents are pods: the cluster and its products"
@@ -244,7 +244,7 @@ class DatacenterSpec(_Parts):
 
     @property
     def services(self) -> dict[str, BaseModel]:
-        """The part of each service that runs: of the named ones, or of those that run by default."""
+        """The part of each service that runs: each named service, or the default services if none is named."""
         return {name: getattr(self, name) or registry.services()[name].Spec() for name in running(self._written())}
 
     @property
@@ -326,7 +326,7 @@ class ProbeSpec(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True, defer_build=True)
 
     kind: str = Field(description="The kind of probe; `hashidrill list probes` shows them")
-    every: Duration = Field(default=Duration("1s"), description="From one look to the next: 100ms to 10m")
+    every: Duration = Field(default=Duration("1s"), description="Time from one look to the next: 100ms to 10m")
     timeout: Duration = Field(default=Duration("1s"), description="How long a look may take: 10ms to 1m")
 
     @field_validator("every", "timeout")
@@ -363,18 +363,18 @@ class ClientSpec(Strict):
         default=None,
         description="Runs to start per second, even while earlier ones still run; each run is an operation",
     )
-    service: bool = Field(default=False, description="Run it all the time, and restart it when it exits")
+    service: bool = Field(default=False, description="Run the command all the time, and restart it when it exits")
     reports_every: Duration | None = Field(
         default=None,
         description=(
             "How long a service may report no operation; default: three times as long as in its steady state, "
-            "and at least 2s. Operations that it does not report then count as not acknowledged"
+            "and at least 2s. Operations that it then does not report count as not acknowledged"
         ),
     )
     timeout: Duration = Field(
         default=Duration("10s"), description="Kill a run that takes longer; its outcome is unknown"
     )
-    at_once: int = Field(default=50, ge=1, le=1000, description="Most runs at the same time")
+    at_once: int = Field(default=50, ge=1, le=1000, description="Maximum number of runs at the same time")
     on: str | None = Field(
         default=None,
         pattern=r"^host:[^\s:/]+$",
@@ -398,11 +398,11 @@ class ClientSpec(Strict):
         if self.timeout <= 0:
             raise ValueError("the timeout must be longer than 0s")
         if self.reports_every is not None and (not self.service or self.reports_every <= 0):
-            raise ValueError("reports_every: only a service takes this, and it must be longer than 0s")
+            raise ValueError("reports_every: only a service can have this, and it must be longer than 0s")
         fields = type(self).model_fields
         extra = [name for name in ("timeout", "at_once", "profile") if getattr(self, name) != fields[name].default]
         if self.service and extra:
-            raise ValueError(f"{' and '.join(extra)}: only a client with a rate takes this, and this one is a service")
+            raise ValueError(f"{' and '.join(extra)}: only a client with a rate can have this; this one is a service")
         return self
 
     @property
@@ -414,14 +414,14 @@ class ClientSpec(Strict):
 class SteadyState(Strict):
     """The conditions that must hold before the first fault is applied."""
 
-    for_: Duration = Field(default=Duration("10s"), alias="for", description="How long they must hold without a break")
+    for_: Duration = Field(default=Duration("10s"), alias="for", description="How long all must hold without a break")
     within: Duration = Field(default=Duration("60s"), description="Give up (INVALID) if they have not held by then")
     require: list[Condition] = Field(min_length=1, max_length=MOST_ENTRIES, description="Conditions that must hold")
 
     @model_validator(mode="after")
     def _reachable(self) -> SteadyState:
         if self.within < self.for_:
-            raise ValueError(f"within ({self.within}) is shorter than for ({self.for_}), so it could never hold")
+            raise ValueError(f"within ({self.within}) is shorter than for ({self.for_}), so it can never hold")
         return self
 
 
@@ -429,17 +429,17 @@ _AFTER: list[Name] = Field(
     default=[],
     max_length=MOST_ENTRIES,
     description=(
-        "Names of faults that this step waits for, however long they take on a slow machine: until each is "
-        "proven, or gone if it was to be over by then. The method's clock stands still during that time"
+        "Names of faults that this step waits for, however long that takes on a slow machine: until each is proven, "
+        "or gone if it should have ended by then. The method's clock stands still while the step waits"
     ),
 )
 WITHIN = Duration("30s")
 _WHEN: Moment | None = Field(
     default=None,
     description=(
-        "The event to begin at, from `at` on and after `after`. The method's clock stands still until it comes: "
-        "`leader elected`, `snapshot begins`, `snapshot installed`, `a server is N entries behind`, "
-        "`fault NAME proven`, `fault NAME gone`, `load NAME errors`"
+        "The event to begin at: the first one that is not earlier than `at` and comes after `after`. Until it comes, "
+        "the method's clock stands still. One of: `leader elected`, `snapshot begins`, `snapshot installed`, "
+        "`a server is N entries behind`, `fault NAME proven`, `fault NAME gone`, `load NAME errors`"
     ),
 )
 _WITHIN: Duration | None = Field(
@@ -467,7 +467,7 @@ class Step(Strict):
     fault: str = Field(description="The kind of fault; `hashidrill list faults` shows them")
     on: str = Field(description="The target, as a selector; client:NAME for faults of a client's tap")
     with_: dict[str, Any] = Field(default={}, alias="with", description="The parameters of the fault")
-    at: Duration = Field(default=Duration("0s"), description="When to apply it, after the method began")
+    at: Duration = Field(default=Duration("0s"), description="When to apply it, counted from the start of the method")
     for_: Duration = Field(alias="for", description="How long the fault stays in force, counted from its application")
     follow: bool = Field(default=False, description="Move the fault when the selector matches another host")
     after: list[Name] = _AFTER
@@ -609,7 +609,7 @@ CONTRAST_SIDES = ("good", "bad")
 
 
 def contrast_side(model: type[BaseModel], named: str | Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of one side for that hypothesis; a bare name is its client, otherwise its load."""
+    """The parameters of one side for that hypothesis; a bare name is its `client`, or its `load` if it has none."""
     if not isinstance(named, str):
         return {**params, **named}
     key = next((key for key in ("client", "load") if key in model.model_fields), "client")
@@ -640,7 +640,7 @@ class Experiment(Strict):
         default=None,
         description=(
             "When to take Go profiles of the servers: on-breach (a promise is broken for 3s), always (also without a "
-            "breach, once for each set of faults and marks in force), off; default: on-breach, where they can be had"
+            "breach, once for each set of faults and marks in force), off; default: on-breach, where servers give them"
         ),
     )
     breaks_quorum: bool = Field(
@@ -652,7 +652,7 @@ class Experiment(Strict):
     )
     expect: list[Expectation] = Field(min_length=1, max_length=MOST_ENTRIES, description="The hypotheses to judge")
     variants: dict[Name, VariantSpec | None] = Field(
-        default={}, max_length=MOST_VARIANTS, description="What to run instead of the experiment as it is, by name"
+        default={}, max_length=MOST_VARIANTS, description="Variants to run instead of the experiment itself, by name"
     )
     rounds: int = Field(
         default=ROUNDS, ge=1, le=MOST_ROUNDS, description="How often each variant runs, in turn (A B B A)"
@@ -681,7 +681,7 @@ class Experiment(Strict):
 
     @property
     def declared_signals(self) -> dict[str, type[Quantity] | None]:
-        """The signals of its own probes, with units; None: a plain number. Imports their kinds."""
+        """The signals of the experiment's own probes, with units (None: a plain number). Imports the probes' kinds."""
         kinds = [(name, registry.probe(spec.kind).signals) for name, spec in self.probes.items()]
         return {f"{name}.{what}": unit for name, signals in kinds for what, unit in signals.items()}
 

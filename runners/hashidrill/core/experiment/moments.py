@@ -31,7 +31,7 @@ FORMS = (
     "fault NAME gone",
     "load NAME errors",
 )
-"""How each moment is written; the first four take the product that shows it: `leader elected in nomad`."""
+"""How each moment is written; the first four can name the product that shows it: `leader elected in nomad`."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Moment:
 
     @property
     def of_product(self) -> bool:
-        """Whether a product shows it; otherwise the run itself knows it."""
+        """Whether a product shows the moment; otherwise the run itself knows it."""
         return self.kind not in (PROVEN, GONE, ERRORS)
 
     def __str__(self) -> str:

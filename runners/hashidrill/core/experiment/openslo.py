@@ -18,7 +18,7 @@ _BREAK = re.compile(r"^---[ \t]*(?:#.*)?$", re.MULTILINE)
 def with_slos(document: Document, read_text: Callable[[Path], str]) -> Document:
     """The experiment with each SLO in place of the name of its file, whose text `read_text` returns.
 
-    Raises ExperimentError for a file that is missing or holds another number of SLOs, and what `read_text` raises.
+    Raises ExperimentError for a file that is missing or does not hold exactly one SLO, and what `read_text` raises.
     """
     for loc, written in slo_files(document):
         document = _with_slo(document, loc, written, read_text)
@@ -49,7 +49,7 @@ def _with_slo(document: Document, loc: Loc, written: str, read_text: Callable[[P
     [slo] = slos
     for part in parts:
         if _at(part, "kind") == "DataSource" and str(_at(part, "spec", "type")).lower() != "prometheus":
-            part.problem(("spec", "type"), "this data source is not supported: only Prometheus is asked")
+            part.problem(("spec", "type"), "this data source is not supported: only Prometheus is")
             part.raise_problems()
     wanted = _at(slo, "spec", "indicatorRef")
     slis = [part for part in parts if _at(part, "kind") == "SLI" and _at(part, "metadata", "name") == wanted]

@@ -155,7 +155,7 @@ def _steps(step: Schema, kinds: dict[str, Any], definitions: Schema) -> Schema:
 
 
 def _kinds(what: str, spec: type[BaseModel], kinds: dict[str, Any], common: Schema, definitions: Schema) -> Schema:
-    """Loads or probes: the parameters of each kind, and those that all have in common."""
+    """The schema of loads or probes: the parameters of each kind, and those that all kinds have."""
     branches = []
     for kind in sorted(kinds):
         reference = _params(f"{what}.{kind}", kinds[kind].Params, definitions)

@@ -1,7 +1,7 @@
 """Selectors name the hosts that a fault targets or a load goes through: `consul:leader`, `host:consul-2`.
 
 On a host with several agents, a selector means the agent with the selector's role, or the host's main agent. A slash
-names another one: `host:nomad-1/consul`, `nomad:clients/consul`.
+names another agent: `host:nomad-1/consul`, `nomad:clients/consul`.
 
 The datacenter resolves a role to hosts when the fault is injected. This module parses a selector and computes which
 hosts it could ever match, so that impossible selectors are found before anything starts.
@@ -50,7 +50,7 @@ class Selector:
     who: str
     agent: str = ""
     """Selects only hosts with an agent of this service, and that agent; "": the agent of the role, or the host's
-    own.
+    main agent.
     """
 
     def __str__(self) -> str:
@@ -107,7 +107,7 @@ class Selector:
 
 
 def agents_of(services: Iterable[Service]) -> dict[str, frozenset[str]]:
-    """The hosts with an agent of each service, spare ones too."""
+    """The hosts with an agent of each service, including spare hosts."""
     return {service.name: frozenset(place.host for place in service.places()) for service in services}
 
 
@@ -154,7 +154,7 @@ def place_of(
 ) -> Place:
     """Where and when a step applies its fault.
 
-    `services` are those of the datacenter, `parts` the other keys of `datacenter:`; None if they could not be read.
+    `services` are the datacenter's, `parts` the other keys of `datacenter:`; what could not be read is None.
     """
     known = services or ()
     read = {key: part for key, part in parts.items() if part is not None}

@@ -1,7 +1,7 @@
 """Variants: an experiment with a named overlay of its datacenter, load, clients or expectations.
 
-An overlay is merged as `extends` merges: mappings key by key, and the overlay wins; a list or a value replaces that
-of the experiment; null removes a key. The result is a whole experiment, which is checked again.
+An overlay is merged as `extends` merges: mappings key by key, and the overlay wins; a list or a value replaces the
+experiment's; null removes a key. The result is a whole experiment, which is checked again.
 """
 
 import json

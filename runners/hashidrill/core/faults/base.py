@@ -42,7 +42,7 @@ class Cases:
     each: Sequence[Mapping[str, Any]] = ({},)
     """Parameters for `hashidrill.testing.check_fault`, on the fake and in the lab."""
     on: Sequence[tuple[str, Mapping[str, Any]]] = ()
-    """Selectors and parameters of a product's fault on a real datacenter of that product."""
+    """Selectors and parameters with which to test a product's fault on a real datacenter of that product."""
     momentary: bool = False
     """Whether the effect ends without a revert, so that an observer cannot find it later."""
     disarm: Callable[[Any, Undo], Coroutine[Any, Any, None]] | str | None = None

@@ -32,7 +32,7 @@ def cores_for(cores: float) -> float:
 
 
 def provable_cores(own: float) -> float:
-    """The largest provable `cores`, if a busy loop gets `own` cores without one."""
+    """The largest provable `cores`, if a busy loop gets `own` cores without a throttle."""
     return math.floor((own - _LATE) / _OVER * 0.95 * 100) / 100
 
 
@@ -40,15 +40,15 @@ class ThrottleParams(Strict):
     """CPU seconds per second for all processes of the host together."""
 
     cores: float = Field(ge=_LEAST, le=64)
-    """CPU seconds a second, from 0.01: like 0.05."""
+    """CPU seconds per second, at least 0.01, like 0.05."""
 
 
 class CpuThrottle(BaseFault[ThrottleParams]):
     """Limits all processes on the host together to `cores` of CPU.
 
     The observer is a busy loop on that host with more threads than `cores`, measured in 18 windows of 150 ms. A hit is
-    a window in which it gets no more than a quota of `cores` allows. In force, the loop and the agent together get
-    between half of `cores` and a tenth more.
+    a window in which it gets no more than a quota of `cores` allows. While the fault is in force, the loop gets at most
+    a tenth more than `cores`, and the loop and the agent together get at least half of `cores`.
 
     Limits: without permission to make cgroups (`hashidrill doctor` says so), agent and canary are stopped in each
     period of 100 ms once they have used their share. CPU that the host does not use is free for the other hosts.
@@ -79,7 +79,7 @@ class CpuThrottle(BaseFault[ThrottleParams]):
                 "wake the paused agent",
             ),
             spoils(START, "an agent that starts with so little CPU may not answer before its observer gives up"),
-            spoils(CANARY_TIMES, "the throttle also slows down the observer, which measures the other one"),
+            spoils(CANARY_TIMES, "the throttle also slows down the observer, which measures the other fault"),
         )
 
     @property
@@ -95,7 +95,7 @@ class CpuThrottle(BaseFault[ThrottleParams]):
 
     @patient
     async def prior(self, target: Target) -> Mapping[str, Any]:
-        """The baseline. Raises FaultError when a busy loop gets no more CPU than `cores` anyway."""
+        """The baseline. Raises FaultError if a busy loop gets no more CPU than `cores` even without the fault."""
         windows = await self._burn(self.hosts.host(target.host))
         hits = self._hits(windows)
         if self._counts(hits) is None:

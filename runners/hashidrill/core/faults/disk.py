@@ -124,7 +124,7 @@ class DiskTrialFault(BaseFault[P]):
         raise AssertionError
 
     def as_asked(self, tried: Tried) -> bool:
-        """Whether the effect is not far stronger than requested."""
+        """Whether the effect is close enough to the requested one, rather than far stronger."""
         return True
 
     def asked(self, operation: str, *, present: bool) -> str:
@@ -168,7 +168,7 @@ class DiskTrialFault(BaseFault[P]):
         )
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """Counts the hits of each kind of operation. Raises FaultError if the canary finished none of them in time."""
+        """Counts the hits of each kind of operation. Raises FaultError if the canary finished none in time."""
         baseline = undo.get("prior", {}).get("baseline", {})
         seen: list[tuple[bool, Tried]] = []
         for operation, timings in (await self._look(self._host(undo), _WITHIN_S)).items():
@@ -183,7 +183,7 @@ class DiskTrialFault(BaseFault[P]):
                 ok = needed is not None and needed.is_free(tried.hits)
             seen.append((ok and len(timings) == self._trials, tried))
         ok = all(each for each, _ in seen)
-        # an operation that speaks against it, if any
+        # an operation that contradicts the result, if any
         told = next((tried for each, tried in seen if not each), seen[0][1])
         return Evidence(
             ok,
@@ -268,8 +268,8 @@ class LatencyParams(Strict):
 class DiskLatency(DiskTrialFault[LatencyParams]):
     """Delays disk operations by `delay`, plus or minus `jitter`.
 
-    A hit is an operation that takes 98 % of the shortest delay; where jitter is over half of the delay, one that takes
-    `delay - jitter/2`, as three in four do.
+    A hit is an operation that takes at least 98 % of the shortest delay. If jitter is over half of the delay, that is
+    98 % of `delay - jitter/2`, which three in four operations take.
 
     Limits: does not affect `mmap`, which BoltDB uses for reads. The delay applies per call, not per byte. `for` is at
     least twice `delay` and `jitter` together, because each of the two proofs waits for them.
@@ -375,7 +375,7 @@ class ErrorParams(Strict):
 class DiskError(DiskTrialFault[ErrorParams]):
     """Fails disk operations with `errno`.
 
-    A hit is an operation that fails so.
+    A hit is an operation that fails with `errno`.
     """
 
     kind: ClassVar[str] = "disk.error"
@@ -445,7 +445,7 @@ class DiskFull(BaseFault[FullParams]):
         each=({}, {"leave": "1MB"}),
         space=({"leave": "0kB..250000kB"},),
         weak=lambda params, noise: Size(params["leave"]) > 200e6,  # noqa: ARG005 - the disk of the fake has 256 MB
-        overlaps="it needs a disk of a size, on which other faults have no room to work",
+        overlaps="it needs a disk of limited size, on which other faults have no room to work",
     )
 
     _WRITE = 64 * 1024

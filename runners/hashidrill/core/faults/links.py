@@ -60,9 +60,9 @@ from hashidrill.core.util.wait import all_at_once
 PROVABLE = frozenset({"latency", "timeout", "reset_peer"})
 """The types of toxics that a connection to a foreign agent can prove."""
 BY_PROXY: frozenset[type[Any]] = frozenset({EstateLinks})
-"""The capability that a host needs for it."""
+"""The capability that a host needs for a fault through the datacenter's own proxies."""
 BY_PROXY_OBSERVER = Observer(
-    "our own connections through the same proxies to the agent behind them",
+    "hashidrill's own connections through the same proxies to the agent behind them",
     "the proxies; toxiproxy's API confirms the toxics",
 )
 
@@ -187,8 +187,8 @@ _COMMENT = "link"
 
 
 class LinkParams(Strict):
-    """The connections affected: those that others open to the target's port (`in`), or those that the target opens to
-    theirs (`out`).
+    """The connections affected: those that other hosts open to the target's port (`in`), or those that the target opens
+    to that port of other hosts (`out`).
     """
 
     port: int = Field(ge=1, le=65535)
@@ -196,7 +196,7 @@ class LinkParams(Strict):
     from_: Peers = Field(default="all", alias="from")
     """`all`, `servers`, `clients`, `host:NAME` or `consul:servers`: the other side."""
     direction: Literal["in", "out", "both"] = "in"
-    """Which connections: `in` to the target's port, `out` to that port of others, or `both`."""
+    """Which connections: `in` to the target's port, `out` to that port of other hosts, or `both`."""
 
     @field_validator("port")
     @classmethod
@@ -247,7 +247,7 @@ class LinkFault(BaseFault[Any]):
         """None if the host puts a toxiproxy in front of its own port."""
         if not self.requires().other_way(self.hosts.host(host)):
             return None
-        vars(self)["observer"] = BY_PROXY_OBSERVER  # this fault's own: it differs from that of its kind
+        vars(self)["observer"] = BY_PROXY_OBSERVER  # for this fault only: its kind has another observer
         return ByProxy(self.kind, self.params.port, self.toxics(), self.hosts)
 
     def uses(self, place: Place) -> Sequence[Claim]:
@@ -434,7 +434,7 @@ class _Looks:
     def evidence(self, seen: Sequence[_Seen], *, present: bool) -> Evidence:
         sampling, trial = self.sampling, self.sampling.trial
         wrong = [one for one in seen if not (self._shown(one) if present else self._free(one))]
-        told = (wrong or seen)[0]  # a link that speaks against it, if any
+        told = (wrong or seen)[0]  # a link that contradicts the result, if any
         of_them = _typical(sampling, told.exchanges, present=present)
         share = sampling.struck(told.exchanges) / len(told.exchanges)
         figures: dict[str, float | str] = {"links": len(seen)}

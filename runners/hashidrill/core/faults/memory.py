@@ -28,14 +28,14 @@ class PressureParams(Strict):
     10%.
     """
     by: Literal["limit", "neighbour"] = "limit"
-    """`limit`: a lower limit of their cgroup; `neighbour`: another process in it, which leaves them at most 99%."""
+    """`limit`: a lower limit for the agents' cgroup; `neighbour`: another process there, which leaves at most 99%."""
 
     @model_validator(mode="after")
     def _neighbour_takes_something(self) -> Self:
         if self.by == "neighbour" and self.leave > _MOST_BESIDE_NEIGHBOUR:
             raise ValueError(
-                f"a neighbour that leaves {self.leave} takes nothing: leave at most {_MOST_BESIDE_NEIGHBOUR}, or say"
-                " `by: limit`"
+                f"a neighbour that leaves {self.leave} takes nothing: leave at most {_MOST_BESIDE_NEIGHBOUR}, or"
+                " write `by: limit`"
             )
         return self
 
@@ -47,8 +47,8 @@ class MemoryPressure(BaseFault[PressureParams]):
     and starts another process in it that takes part of that memory. The revert starts agents that the kernel has
     killed. A machine without cgroups (v1 or v2) refuses the fault.
 
-    The observer starts a process among the agents that takes 32 MiB more than the limit: in force, the kernel kills it
-    and counts a refusal, while all of them together hold no more than the limit; before and after, it gets all of it.
+    The observer starts a process in that cgroup that takes 32 MiB more than the limit. In force, the kernel kills it
+    and counts a refusal, and the cgroup holds no more than the limit; before and after, the process gets its memory.
     """
 
     kind: ClassVar[str] = "memory.pressure"
@@ -81,7 +81,7 @@ class MemoryPressure(BaseFault[PressureParams]):
         )
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
-        """Raises FaultError if the agents cannot be limited, or are already."""
+        """Raises FaultError if the agents cannot be limited, or are limited already."""
         host = self.hosts.host(target.host)
         held, own = await host.use(MemoryControl).memory_in_use()
         less = int(own * (1 - self.params.leave)) & _WHOLE

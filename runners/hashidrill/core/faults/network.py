@@ -100,7 +100,7 @@ def _why(way: Way, here: str, port: int | None, barriers: Mapping[str, Sequence[
 
 
 async def explanations(hosts: Hosts, ways: Sequence[Way], port: int | None, *, besides: str) -> dict[Way, str]:
-    """Why packets on these ways may be dropped, apart from the table `besides`; `port`: TCP, at the far end."""
+    """Why packets on these ways may be dropped, ignoring the table `besides`; `port` is the TCP port at the far end."""
     barriers = await _barriers(hosts, {name for way in ways for name in (way.here, way.there)})
     return _explained(hosts, ways, port, barriers, besides)
 
@@ -283,7 +283,7 @@ class LossParams(Strict):
     """The share of packets lost, each way."""
 
     percent: Percent = Field(gt=0)
-    """Share of packets lost, in each direction; from 0.5%."""
+    """Share of packets lost, in each direction; at least 0.5%."""
     from_: Peers = Field(default="all", alias="from")
     """The other side: `all`, `servers`, `clients`, `host:NAME` or `consul:servers`."""
 
@@ -296,7 +296,7 @@ class LossParams(Strict):
 
 
 class NetworkLoss(_TableFault):
-    """Drops packets to and from `from` with probability p, so a round trip with 1 - (1 - p)^2.
+    """Drops packets to and from `from` with probability p, so that a round trip fails with 1 - (1 - p)^2.
 
     A hit is a datagram to a host on the other side whose echo does not come back.
 
@@ -361,13 +361,13 @@ class NetworkLoss(_TableFault):
             if counts(self._datagrams, self._expected, lost) is None:
                 could = least_share(lost / self._datagrams)
                 raise FaultError(
-                    f"{Percent(round(lost / self._datagrams, 4))} of the round trips to {name} are lost without it, so "
+                    f"{Percent(round(lost / self._datagrams, 4))} of the round trips to {name} are lost without it: "
                     f"{self.params.percent} cannot be proven; use {Percent(could)} or more"
                 )
         return {"lost": before, "datagrams": self._datagrams}
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """Datagrams to each host on the other side, and back."""
+        """Sends datagrams to each host on the other side, and counts those that come back."""
         peers, others = await self._judged(undo)
         before = undo.get("prior", {}).get("lost", {})
         lost = await self._lost(undo, peers)
@@ -398,7 +398,7 @@ class BlockParams(Strict):
     port: int = Field(ge=1, le=65535)
     """8500 is Consul's HTTP API, 8300 its server RPC."""
     from_: Peers = Field(default="all", alias="from")
-    """Who is blocked."""
+    """The hosts that are blocked."""
     action: Literal["drop", "reject"] = "drop"
     """`drop` is silence, `reject` a refusal (TCP reset)."""
 

@@ -134,7 +134,7 @@ class RestartParams(Strict):
 class ProcessRestart(_ProcessFault[RestartParams]):
     """Restarts the agent at once, as a deployment would; kills it if it does not exit within 15 s.
 
-    Limits: an agent that does not end within 15 s is an error, not a restart.
+    Limits: an agent that still runs 15 s after that is an error, not a restart.
     """
 
     kind: ClassVar[str] = "process.restart"

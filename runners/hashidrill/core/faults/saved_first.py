@@ -44,7 +44,7 @@ class SavesSnapshot(BaseFault[SaveParams]):
     once: ClassVar[bool] = True
     Params: ClassVar[type[Strict]] = SaveParams
     files: ClassVar[str] = ""
-    """What the names of its files begin with."""
+    """The first part of its files' names."""
 
     @property
     def file(self) -> Path:
@@ -53,7 +53,7 @@ class SavesSnapshot(BaseFault[SaveParams]):
     async def proof(
         self, read: Callable[[Path], S], judge: Callable[[S], tuple[bool, str, Mapping[str, float | str]]]
     ) -> Evidence:
-        """`judge` says whether the fault's own marker is in the snapshot, what else is, and in figures."""
+        """`judge` returns whether the fault's own marker is in the snapshot, what else it holds, and its figures."""
         asked = "a whole snapshot file with the marker that was there while it was taken"
         try:
             snapshot = await anyio.to_thread.run_sync(read, self.file)
@@ -64,7 +64,7 @@ class SavesSnapshot(BaseFault[SaveParams]):
 
 
 class RestoresSnapshot(BaseFault[RestoreParams]):
-    """Sets the state back to an earlier save at once, and then saves it again for the verdicts."""
+    """Sets the state back to an earlier save at once, and then saves the state again for the verdicts."""
 
     once: ClassVar[bool] = True
     sets_back: ClassVar[bool] = True
@@ -98,7 +98,7 @@ def check_snapshots(experiment: Experiment, note: Note, *, save: str, restore: s
         if step.fault == save:
             name = step.with_["name"]
             if name in saves:
-                note(("method", index, "with", "name"), f"a snapshot {shown(name)} is saved already; give it another")
+                note(("method", index, "with", "name"), f"a snapshot {shown(name)} is saved already; rename this one")
             saves.setdefault(name, step)
     for index, step in steps:
         if step.fault == restore and (trouble := _without_save(step, step.with_["snapshot"], saves)):
@@ -113,4 +113,4 @@ def _without_save(restore: Step, name: str, saves: dict[str, Step]) -> str:
     until = Duration(save.at + save.for_)
     if until <= restore.at:
         return ""
-    return f"the snapshot {shown(name)} is saved until {until}, after this begins; let that end first"
+    return f"the snapshot {shown(name)} is saved until {until}, after this begins; let the save end first"

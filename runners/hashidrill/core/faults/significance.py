@@ -24,7 +24,7 @@ LOOK_ERROR = PROOF_ERROR / _LOOKS
 _MISSED = 1e-6
 """The probability that one look misses a fault that is in force; the next look may see it."""
 _NOISY = 0.01
-"""The same for its absence."""
+"""The probability that one look does not see that a fault is gone."""
 _TOLERATED = 0.1
 """There are enough trials for a baseline with this share of the hits that the fault causes."""
 _MOST_TRIALS = 1 << 20
@@ -87,8 +87,8 @@ def counts(trials: int, share: float, before: int, *, highest: float | None = No
 
 
 def most_before(trials: int, share: float, *, highest: float | None = None) -> int:
-    """The most hits that a baseline may have for the fault to be provable; -1: even a baseline without hits is too
-    much.
+    """The most hits that a baseline may have for the fault to be provable; -1 if it is not provable even without hits
+    in the baseline.
     """
     low, high = -1, trials
     while high - low > 1:

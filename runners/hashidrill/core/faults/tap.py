@@ -32,7 +32,7 @@ def _of_a_connection(name: str) -> str:
 
 def _some(percent: Percent) -> Percent:
     if percent <= 0:
-        raise ValueError("0% of the attempts is no fault; write a higher percentage")
+        raise ValueError("0% of the attempts means no fault; write a higher percentage")
     if percent < _LEAST:
         raise ValueError(f"percent must be at least {_LEAST}: less takes too many exchanges to prove")
     return percent
@@ -58,7 +58,7 @@ class TapFail(BaseFault[FailParams]):
 
     kind: ClassVar[str] = "tap.fail"
     observer: ClassVar[Observer] = Observer(
-        "our own exchanges through a tap opened like the client's",
+        "hashidrill's own exchanges through a tap that is opened like the client's",
         "the tap's code and its plan of failures; it does not ask the client",
     )
     Params: ClassVar[type[Strict]] = FailParams

@@ -23,7 +23,7 @@ LINKS = {"port": 8300, "from": SIDES, "direction": ["in", "out", "both"]}
 
 def _whole_ms(value: Duration) -> Duration:
     if abs(value * 1000 - round(value * 1000)) > 1e-6:
-        raise ValueError(f"toxiproxy takes only whole milliseconds, not {value}")
+        raise ValueError(f"toxiproxy accepts only whole milliseconds, not {value}")
     return value
 
 
@@ -41,7 +41,7 @@ def _positive(value: Duration) -> Duration:
 
 def _whole_kb(value: Bandwidth) -> Bandwidth:
     if not 1000 <= value <= _MOST_BYTES_PER_S or value % 1000:
-        raise ValueError(f"toxiproxy takes only whole kB/s, from 1kB/s to {Bandwidth(_MOST_BYTES_PER_S)}, not {value}")
+        raise ValueError(f"toxiproxy needs whole kB/s, from 1kB/s to {Bandwidth(_MOST_BYTES_PER_S)}, not {value}")
     return value
 
 
@@ -198,7 +198,7 @@ class SlicerParams(LinkParams):
     """The size of the pieces into which answers are cut, and the pause after each."""
 
     size: Annotated[Size, Field(ge=1, le=_LARGEST_SLICE)] = Size("64B")
-    """Largest piece that is passed on, about: toxiproxy halves what it has until it fits; up to 16384B."""
+    """Approximate size of the largest piece: toxiproxy halves the data until the pieces fit; up to 16384B."""
     delay: Delay = Duration("10ms")
     """Pause after each piece."""
 
@@ -266,7 +266,7 @@ class ToxicParams(LinkParams):
     type: Literal["latency", "bandwidth", "timeout", "reset_peer", "slow_close", "slicer", "limit_data"]
     """The kind of toxic: `latency`, `bandwidth`, `timeout`, `reset_peer`, `slow_close`, `slicer`, `limit_data`."""
     attributes: dict[str, int]
-    """In toxiproxy's words: ms (a slicer's `delay`: us), kB/s, bytes."""
+    """The toxic's attributes, in toxiproxy's words and units: ms (a slicer's `delay`: us), kB/s, bytes."""
     stream: Literal["upstream", "downstream"] = "downstream"
     """`upstream` is what the connecting side sends."""
     toxicity: Percent = Percent("100%")

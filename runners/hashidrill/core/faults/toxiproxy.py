@@ -18,7 +18,7 @@ AGENT = "toxiproxy"
 VERSION = "2.12.0"
 API_PORT = 8474
 ENVIRONMENT = {"LOG_LEVEL": "warn"}
-"""It would log several lines a connection otherwise."""
+"""Otherwise toxiproxy would log several lines for each connection."""
 _WITHIN_S = 3.0
 _NOT_FOUND = 404
 
@@ -38,7 +38,7 @@ async def answers(address: str) -> bool:
 
 
 async def create(address: str, name: str, listen: str, upstream: str, toxics_: Sequence[Toxic]) -> None:
-    """From `listen` to `upstream`, ADDRESS:PORT each; one with that name is replaced. Raises httpx2.HTTPError."""
+    """Creates or replaces a proxy from `listen` to `upstream`, ADDRESS:PORT each. Raises httpx2.HTTPError."""
     async with _client(address) as client:
         await _delete(client, name)
         body = {"name": name, "listen": listen, "upstream": upstream, "enabled": False}

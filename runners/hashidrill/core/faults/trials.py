@@ -1,7 +1,7 @@
 """Observes each toxic by the duration or the end of a plain TCP connection through it.
 
 A Trial defines what the canaries exchange, whether the toxic hit an exchange, whether the effect is the requested
-one, and whether an exchange is free of it. hashidrill.core.faults.significance says how many hits prove it.
+one, and whether an exchange is free of the effect. hashidrill.core.faults.significance says how many hits prove it.
 """
 
 import errno
@@ -43,7 +43,7 @@ class Trial:
     measured: Callable[[Exchange], str]
     free: Callable[[Exchange], bool]
     fits: Callable[[Exchange, float], bool] = field(default=lambda exchange, own_s: True)  # noqa: ARG005 - nothing to add
-    """Takes the exchange, and the typical seconds of one without the toxic."""
+    """Called with the exchange, and the typical seconds of an exchange without the toxic."""
     unit: str = ""
     figure: Callable[[Exchange], float] = field(default=lambda exchange: exchange.seconds)
     asked_figure: float = 0.0
@@ -101,11 +101,11 @@ class Sampling:
         return [exchange for exchange in exchanges if self.trial.hit(exchange)]
 
     def refused(self, exchanges: Sequence[Exchange]) -> str:
-        """Why these exchanges without the toxic make it unprovable, and which parameters would be provable."""
+        """Why these exchanges without the toxic make the toxic unprovable, and which parameters would be provable."""
         own = sorted((exchange.seconds for exchange in exchanges), reverse=True)
         at_most = most_before(self.exchanges, self._least, highest=self.toxicity)
         could = self.trial.could(own[at_most] + DRIFT_S) if not any(exchange.errno for exchange in exchanges) else ""
-        seen = f"{self.trial.asked} cannot be told from this link without it ({self.near(exchanges)} of {len(own)} "
+        seen = f"{self.trial.asked} cannot be distinguished from this link ({self.near(exchanges)} of {len(own)} "
         return seen + f"exchanges already look like that or nearly so, or failed){could and '; use ' + could}"
 
 

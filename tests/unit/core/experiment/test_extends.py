@@ -128,7 +128,7 @@ def test_what_cannot_be_extended_is_one_message_with_its_place(folder):
         "bse.yaml": r"did you mean \S*base\.yaml",
         "folder": r"extends: folder: there is no such file",
         "over.yaml": r"extends: over\.yaml: extends itself",
-        "loop.yaml": r"extends: loop\.yaml: extends itself, by way of",
+        "loop.yaml": r"extends: loop\.yaml: extends itself, through",
         "[base.yaml]": r"over\.yaml:3:10: extends: expected the path of a base",
         "named.yaml": r"named\.yaml:11:1: a base has no metadata",
         "broken.yaml": r"broken\.yaml:2:1: .*bracket",
@@ -153,7 +153,7 @@ def test_a_chain_of_bases_ends_somewhere(folder):
 
 
 def test_text_without_a_file_cannot_extend_one():
-    with pytest.raises(ExperimentError, match="only where the experiment is a file"):
+    with pytest.raises(ExperimentError, match="only if the experiment is a file"):
         load_text(OVER)
 
 

@@ -86,7 +86,7 @@ def course(document, *, begins_s=0):
         ({"search": {**SEARCH["search"], "by": "100%"}}, "each level must be over 100% of the one before"),
         ({"search": {**SEARCH["search"], "for": "49s"}}, "the search may take 50s (5 levels, each held up to twice 5s"),
         ({"search": {**SEARCH["search"], "until": []}}, "at least 1 item"),
-        ({"recorded": "day.csv"}, "day.csv can be read only where the experiment is a file"),
+        ({"recorded": "day.csv"}, "day.csv can be read only if the experiment is a file"),
         ({"recorded": [(0, 1)]}, "at least two lines, each later than the one before"),
         ({"recorded": [(0, 1), (0, 2)]}, "at least two lines, each later than the one before"),
         ({"recorded": [(0, 0), (1, 0)]}, "at least one must be more"),

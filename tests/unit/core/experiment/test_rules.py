@@ -212,7 +212,7 @@ def test_a_fault_or_a_mark_comes_after_faults_that_begin_before_it():
 def test_what_it_cannot_come_after_is_said_with_its_place():
     mark = "{mark: later, at: 12s, for: 1s, after: %s}"
     assert "method[1].after: 'slwo' names no fault of this method: did you mean slow?" in refused(SLOW, mark % "[slwo]")
-    assert "'first' is a mark, which goes by the clock" in refused(
+    assert "'first' is a mark, which follows the clock" in refused(
         SLOW, "{mark: first, at: 0s, for: 1s}", mark % "[first]"
     )
     assert "'slow' begins 2s into the method, not before this step (1s)" in refused(

@@ -115,7 +115,7 @@ def test_an_overlay_from_elsewhere_is_laid_over_the_experiment_and_over_none_of_
         ("fast: new", "fast: old", r"compares a variant with itself"),
         ("fast: new, ", "", r"fast is missing: The variant of this side"),
         ("load: kv-writes}\n", "load: kv-reads}\n", r"there is no load 'kv-reads'"),
-        ("at_least_as_quick:", "writes_recover:", r"writes_recover compares nothing: see `expect`"),
+        ("at_least_as_quick:", "writes_recover:", r"writes_recover compares nothing: write it under `expect`"),
         ("rounds: 2", "rounds: 0", r"rounds: expected at least 1"),
     ],
 )
@@ -125,7 +125,7 @@ def test_a_mistake_is_shown_where_it_is(path, old, new, expected):
 
 def test_a_comparison_among_the_expectations_is_told_where_it_belongs(path):
     text = said(path, ("writes_recover: {load: kv-writes, within: 10s}", "at_least_as_quick: {}"))
-    assert "at_least_as_quick compares recordings, so it belongs under `compare`" in text
+    assert "at_least_as_quick compares recordings: write it under `compare`" in text
 
 
 def test_a_comparison_needs_variants(path):

@@ -133,7 +133,7 @@ def test_a_link_that_is_as_slow_already_is_refused_before_anything_is_applied():
     estate = Estate()
     estate.toxiproxy.put("consul-1", "slow", "latency", latency=500)
     fault = estate.fault(*LATENCY)
-    with pytest.raises(FaultError, match=r"the proxy consul-1: .* cannot be told from this link without it"):
+    with pytest.raises(FaultError, match=r"the proxy consul-1: .* cannot be distinguished from this link"):
         virtual_time.run(fault.prior(estate.target()))
     assert estate.toxiproxy.asked == []
 

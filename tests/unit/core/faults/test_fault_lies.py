@@ -228,7 +228,7 @@ def test_a_delay_below_the_links_own_is_refused_with_the_one_that_could_be():
 def test_a_link_that_becomes_slower_by_itself_is_not_proven_slow():
     world = FakeDatacenter()
     world.noise.link_s = 0.0003
-    with pytest.raises(FaultError, match="a round trip of 2ms cannot be told from this link"):
+    with pytest.raises(FaultError, match="a round trip of 2ms cannot be distinguished from this link"):
         Case("network.latency", world, port=8300, delay="2ms")
     case = Case("network.latency", world, port=8300, delay="3ms")
     world.noise.link_s = 0.002

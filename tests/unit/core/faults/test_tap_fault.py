@@ -110,7 +110,7 @@ async def test_a_small_share_that_is_in_force_is_never_proven_gone():
         ({"fault": "refused"}, "network.block with action: reject"),
         ({"fault": "dns"}, "network.block with action: reject"),
         ({"fault": "505"}, "the tap has no fault '505'"),
-        ({"fault": "503", "percent": "0%"}, "is no fault"),
+        ({"fault": "503", "percent": "0%"}, "means no fault"),
         ({"fault": "503", "percent": "4%"}, "percent must be at least 5%"),
         ({"fault": "503", "percent": "130%"}, "percent"),
         ({}, "fault"),

@@ -103,9 +103,9 @@ def test_an_experiment_needs_no_load_where_it_has_clients():
         (
             'tap.fail, on: "client:careful", with: {fault: "503", percent: 30%}',
             'noop, on: "client:careful"',
-            "'client:careful' is a client's tap, which takes only tap.fail; noop targets a host",
+            "'client:careful' is a client's tap, which accepts only tap.fail; noop targets a host",
         ),
-        ("percent: 30%", "percent: 0%", "0% of the attempts is no fault"),
+        ("percent: 30%", "percent: 0%", "0% of the attempts means no fault"),
         ('{fault: "503", p', "{fault: refused, p", "use network.block with action: reject on the agents instead"),
         ('{fault: "503", p', "{fault: dns, p", "dns: a tap sees only connections"),
         ('{fault: "503", p', '{fault: "504-retry-after", p', "the tap has no fault '504-retry-after'"),

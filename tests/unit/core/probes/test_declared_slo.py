@@ -133,7 +133,7 @@ def test_what_is_not_supported_is_refused_by_name_at_its_line(old, new, line, sa
     [
         (APART, "checkout.yaml:6:", "0 documents of the kind SLI"),
         (SLO.replace("kind: SLO", "kind: Deployment"), "mine.yaml:6:", "0 documents of the kind SLO"),
-        (THRESHOLD + SLI.replace("type: Prometheus", "type: Datadog"), "checkout.yaml:22:", "only Prometheus is asked"),
+        (THRESHOLD + SLI.replace("type: Prometheus", "type: Datadog"), "checkout.yaml:22:", "only Prometheus is"),
         (THRESHOLD.replace("op: lte, ", "") + SLI, "checkout.yaml:5:", "`op` and `value`"),
         (SLI, "mine.yaml:6:", "0 documents of the kind SLO"),
         (f"{SLO}---\n{SLO}", "mine.yaml:6:", "2 documents of the kind SLO"),
