@@ -81,7 +81,7 @@ def test_people_open_their_pages_elsewhere_and_the_lead_does_not():
             assert httpx2.get(url, trust_env=False).status_code == 200
         assert httpx2.get(room.lead_url.replace("127.0.0.1", "127.0.0.2"), trust_env=False).status_code == 404
         said = post(ada, "predict", {"run": 1, "answers": {"stop": "x" * 1_000_000}})
-        assert (said.status_code, said.json()["said"]) == (413, "this is too long: 16 KiB are read at most")
+        assert (said.status_code, said.json()["said"]) == (413, "this is too long: the limit is 16 KiB")
         assert httpx2.get(f"{origin(ada)}/{'x' * 32}/", trust_env=False).status_code == 404
     with (
         pytest.raises(UsageError, match=r"--people-at 203\.0\.113\.7, --port \d+: the page cannot be served there"),

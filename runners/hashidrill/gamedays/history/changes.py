@@ -28,7 +28,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Moved:
-    """A figure of the run compared with runs that passed. `outside` is None if those are too few."""
+    """A figure of the run compared with runs that passed. `outside` is None if these runs are too few."""
 
     name: str
     unit: str
@@ -53,7 +53,7 @@ class Changed:
     alike: bool = True
     """Whether these runs had the same conditions as the passing one, as far as known."""
     between: int = 0
-    """Runs between the two that counted."""
+    """The number of runs between the two, of runs that counted."""
 
     @property
     def broken(self) -> list[str]:
@@ -65,9 +65,9 @@ class Changed:
 
 
 def changed(runs: Sequence[Run], now: Run | None = None) -> Changed | None:
-    """Compares the last run of a series that counted, or `now`. None without such a run.
+    """Compares `now`, or the series' last run that counted, with the last pass before it. None without such a run.
 
-    `runs`: those of the series, oldest first. A run that passed itself is compared with the last pass before.
+    `runs`: the runs of the series, oldest first.
     """
     counting = [run for run in runs if run.counts]
     if now is None:

@@ -1,4 +1,4 @@
-"""The failure modes that a run has drilled and proven, those never drilled or only long ago, and the experiment to run
+"""The failure modes that runs have drilled with proof, the modes that are due, and the experiment to run
 for each.
 """
 
@@ -18,7 +18,7 @@ _DAY_S = 86_400.0
 
 @dataclass(frozen=True)
 class Row:
-    """One failure mode. `experiment` is the one with the fewest steps that has it; "" if none has it any more."""
+    """One failure mode. `experiment` is the shortest experiment that has it; "" if no experiment has it any more."""
 
     mode: Drilled
     experiment: str
@@ -29,7 +29,7 @@ class Row:
     tried: Run | None = None
     """A later run in which the fault was proven, and which was INVALID for another reason."""
     weight: int = 0
-    """How many experiments have it."""
+    """The number of experiments with this failure mode."""
 
     @property
     def drilled(self) -> bool:
@@ -43,13 +43,13 @@ class Row:
 class Coverage:
     """All failure modes, the most urgent to drill first.
 
-    Modes that were never drilled come first (among them, those of most experiments first); then those drilled longest
-    ago, then those that broke.
+    Modes that were never drilled come first (most experiments first), then modes with an expired proof, then modes
+    that broke an expectation, then all others, the oldest proof first.
     """
 
     rows: tuple[Row, ...]
     unread: tuple[str, ...]
-    """Experiments that have an error, and so say no failure mode."""
+    """Experiments with an error, whose failure modes are unknown."""
 
     @property
     def drilled(self) -> int:
@@ -74,9 +74,9 @@ def coverage(
     products: Collection[str] | None = None,
 ) -> Coverage:
     """Computes the coverage of the failure modes of these experiments and runs. `products`: only experiments that need
-    no other.
+    no other products.
 
-    A run counts if it is not INVALID and nothing in it is: what an observer did not see was not drilled.
+    A run counts if nothing in it is INVALID: what an observer did not see was not drilled.
     """
     known, unread = _modes(experiments, products)
     last: dict[Drilled, Run] = {}
@@ -104,7 +104,7 @@ def coverage(
 def _modes(
     experiments: Mapping[str, Path], products: Collection[str] | None
 ) -> tuple[dict[Drilled, list[str]], tuple[str, ...]]:
-    """The experiments of each failure mode, those with the fewest steps first; and those that cannot be read."""
+    """The experiments of each failure mode, fewest steps first; and the experiments that cannot be read."""
     found: dict[Drilled, list[tuple[int, str]]] = {}
     unread = []
     for name, path in experiments.items():
@@ -128,7 +128,7 @@ def _urgency(row: Row) -> tuple[Any, ...]:
 
 
 def badge(found: Coverage) -> dict[str, Any]:
-    """The figures as shields.io's endpoint takes them."""
+    """The figures in the format of a shields.io endpoint badge."""
     share = found.drilled / len(found.rows) if found.rows else 0.0
     colour = "red" if found.failing else "brightgreen" if share >= 0.8 else "yellow" if share >= 0.4 else "orange"
     failing = f", {found.failing} broken" if found.failing else ""

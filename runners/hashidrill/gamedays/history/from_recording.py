@@ -53,7 +53,7 @@ _UNITS = (
 
 
 def run_from(recording: Recording, verdict: RunVerdict | None = None) -> Run:
-    """The history's run of a recording. Without a verdict, uses the stored one, or judges.
+    """The history's run of a recording. Without `verdict`, uses the stored verdict, or judges the recording.
 
     Raises RecordingError for a recording that cannot be read, or does not name its experiment.
     """
@@ -61,7 +61,7 @@ def run_from(recording: Recording, verdict: RunVerdict | None = None) -> Run:
     run = recording.run
     redactor = Redactor()
     redactor.learn_environment(os.environ)
-    # experiments of two folders may have one metadata.name, which `named` tells apart; older recordings have none
+    # experiments in two folders may share a metadata.name; `named` distinguishes them, but older recordings lack it
     name = str(run.get("named") or run.get("experiment") or _experiment_name(recording))
     variant, experiment = _asked(recording)
     if is_rehearsal(recording):
@@ -107,7 +107,7 @@ def run_from(recording: Recording, verdict: RunVerdict | None = None) -> Run:
 
 
 def _drilled(recording: Recording) -> list[Drilled]:
-    """Each once, in order. An unreadable experiment has none: its journal does not name the roles."""
+    """The proven failure modes, once each, in order; none for an unreadable experiment: the journal names no roles."""
     try:
         method = recording.experiment.method
     except (HashidrillError, OSError):
@@ -142,7 +142,7 @@ def _experiment_name(recording: Recording) -> str:
     try:
         return recording.experiment.metadata.name
     except (HashidrillError, OSError):
-        raise RecordingError(f"{recording.path}: it does not say which experiment it is a run of") from None
+        raise RecordingError(f"{recording.path}: it does not name its experiment") from None
 
 
 def _asked(recording: Recording) -> tuple[str, dict[str, Any]]:
@@ -217,13 +217,13 @@ def _cut(text: str) -> str:
 
 def day_document(folder: Path) -> dict[str, Any]:
     """The report of a game day, as plain data. Raises RecordingError."""
-    from hashidrill.core.util.safe_json import parse  # noqa: PLC0415 - runs have none
+    from hashidrill.core.util.safe_json import parse  # noqa: PLC0415 - only game days need it
 
     file = folder / "report.json"
     try:
         document = parse(file.read_bytes())
         if not isinstance(document, dict):
-            raise ValueError("not a mapping")  # noqa: TRY004, TRY301 - handled as all that does not read is
+            raise ValueError("not a mapping")  # noqa: TRY004, TRY301 - handled like any unreadable report
         Verdict(document["verdict"])
         when(document["started_at"])
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -256,7 +256,7 @@ def record_run(
 
 
 def record_day(day_dir: Path, *, tell: Tell = _on_stderr) -> Stored | None:
-    """Like `record_run`, for a game day's folder, which holds a report.json. A day that went on is replaced."""
+    """Like `record_run`, for a game day's folder, which holds a report.json. A resumed day replaces its entry."""
     with _never_fails(tell, "game day"):
         day, runs = _day(day_dir)
         with opened(history_file()) as database:
@@ -266,13 +266,13 @@ def record_day(day_dir: Path, *, tell: Tell = _on_stderr) -> Stored | None:
 
 @contextlib.contextmanager
 def _never_fails(tell: Tell, what: str) -> Iterator[None]:
-    """A run is worth its recording; the history is a convenience."""
+    """Reports errors to `tell`: a failure of the history must not change how a run ends."""
     try:
         yield
     except HashidrillError as error:
         tell(f"this {what} is not in the history: {error}")
     except Exception as error:  # noqa: BLE001 - nothing that goes wrong here may change how a run ends
-        tell(f"this {what} is not in the history: {type(error).__name__}: {error}; its recording is whole")
+        tell(f"this {what} is not in the history: {type(error).__name__}: {error}; its recording is complete")
 
 
 def _day(folder: Path) -> tuple[Day, list[str]]:

@@ -71,7 +71,7 @@ class Drilled:
 
     @property
     def product(self) -> str:
-        """`host` and `client` for faults that name one."""
+        """The product; `host` or `client` if the target names one of these."""
         return self.on.partition(":")[0]
 
 
@@ -92,7 +92,7 @@ class Run:
     invalid: Sequence[str] = ()
     expectations: Sequence[Expected] = ()
     drilled: Sequence[Drilled] = ()
-    """What an observer saw in force until it was reverted."""
+    """The failure modes that an observer saw in force until their revert."""
     figures: Mapping[str, Number] = field(default_factory=dict)
     versions: Mapping[str, Any] = field(default_factory=dict)
     """The versions of products, tools, Python and the kernel."""
@@ -102,7 +102,7 @@ class Run:
     """The configuration of each agent, by host, as the run started it."""
     machine: Mapping[str, Any] = field(default_factory=dict)
     conditions: str = ""
-    """A digest of versions, experiment and configuration: runs with the same one differ in nothing that is known."""
+    """A digest of versions, experiment, configuration and machine: runs with one digest have no known difference."""
     day: str = ""
     """The game day that it belongs to, if any."""
 
@@ -143,7 +143,7 @@ class Day:
 
 @dataclass(frozen=True)
 class Turn:
-    """A verdict that turned from PASS to FAIL: the run or day, and the last one before it that counted."""
+    """A verdict that turned from PASS to FAIL: the run or day, and the last earlier one that counted."""
 
     name: str
     now: Run | Day

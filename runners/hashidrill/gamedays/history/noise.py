@@ -21,9 +21,9 @@ from hashidrill.core.compare.statistics import ALARMS, t_quantile
 from hashidrill.gamedays.history.model import Number, Run
 
 FEWEST = 3
-"""Earlier runs that a noise needs."""
+"""The earlier runs that are needed to know the noise."""
 FEWEST_FOR_DRIFT = 8
-"""Runs that the normal approximation of Mann and Kendall needs."""
+"""The runs that are needed for the normal approximation of Mann and Kendall."""
 MOST = 30
 """The number of latest earlier runs that are compared."""
 _GRAIN = 0.01
@@ -32,7 +32,7 @@ _GRAIN = 0.01
 
 @dataclass(frozen=True)
 class Trend:
-    """One figure of a series. All shares are of the middle value: 0.1 is 10 %."""
+    """One figure of a series. All shares are relative to the middle value: 0.1 is 10 %."""
 
     name: str
     unit: str
@@ -42,7 +42,7 @@ class Trend:
     noise: float
     """The standard deviation from run to run, as a share; NaN for too few runs."""
     outside: bool | None
-    """Whether the last value is outside of the noise of those before it; None for too few runs."""
+    """Whether the last value is outside the noise of the values before it; None for too few runs."""
     drift: float
     """The change over these runs, as a share, if it is statistically sure; 0 otherwise."""
 
@@ -85,7 +85,7 @@ def is_outside(earlier: Sequence[Number], now: Number, *, figures: int) -> bool 
     if math.isinf(now.value):
         return never == 0
     if len(usual) - never < FEWEST:
-        return None  # it mostly never came
+        return None  # in most runs, the event never came
     known = [each for each in usual if not math.isinf(each.value)]
     scale = _scaled([*known, now])
     if scale is None:
@@ -97,7 +97,7 @@ def is_outside(earlier: Sequence[Number], now: Number, *, figures: int) -> bool 
 
 
 def ratio(earlier: Sequence[Number], now: Number) -> float:
-    """The new value over the middle of the earlier ones, both with the figure's floor; NaN for none, or for nothing."""
+    """The new value divided by the median of earlier values, each plus the figure's floor; NaN if either is missing."""
     known = [each.value for each in earlier if each.measured]
     if not known or not now.measured:
         return math.nan
@@ -147,7 +147,7 @@ def _share(scaled: _Scaled | None) -> float:
 
 
 def _drift(scaled: _Scaled | None, level: float) -> float:
-    """Over all of the runs, as a share; 0 where it is not sure, or has no scale."""
+    """The change over all runs, as a share; 0 if it is not significant, or has no scale."""
     if scaled is None or not scaled.logarithmic or len(scaled.values) < FEWEST_FOR_DRIFT:
         return 0.0
     values = scaled.values

@@ -41,7 +41,7 @@ FIELDS = (
     *("text", "schema", "hashidrill", "kind", "name", "verdict", "before", "id", "ended_at", "recording"),
     *("last_passed", "broken", "changes", "figures_outside_of_noise"),
 )
-"""Of each message, for templates."""
+"""The fields of each message, for templates."""
 DAY_SCHEMA = "hashidrill.day/v1"
 DAY_FIELDS = ("text", "schema", "name", "starts_at", "ends_at")
 LEAST_WINDOW_S = 3600.0
@@ -51,19 +51,19 @@ ALL_WITHIN_S = 20.0
 PATIENT_S = 5.0
 """After this many seconds, a message explains the wait."""
 _GAPS_S = (1.0, 3.0)
-"""Between three tries."""
+"""The waits between three attempts."""
 _LONGEST = 400
 _MOST = 20
-"""Most changes and broken expectations in one message."""
+"""The most changes, and the most broken expectations, in one message."""
 
 
 Tell = Callable[[str], None]
 
 
 def webhook_url(url: str | None) -> str | None:
-    """The URL, or that of the environment. Raises UsageError for an invalid one, without repeating it.
+    """`url`, or the environment's URL. Raises UsageError for an invalid URL, without printing it.
 
-    Also raised for the webhook in MAINTENANCE, and for an unusable template.
+    Raises UsageError also for an invalid URL in MAINTENANCE, and for an unusable template.
     """
     for variable, fields in ((TEMPLATE, FIELDS), (MAINTENANCE_TEMPLATE, DAY_FIELDS)):
         template(variable, fields)
@@ -114,7 +114,7 @@ def message(turn: Turn, changed: Changed | None = None) -> dict[str, Any]:
     if changes:
         lines.append(f"changed since: {'; '.join(changes[:_MOST])}")
     elif changed is not None:
-        lines.append("changed since: nothing that a recording knows of")
+        lines.append("changed since: nothing that is known from the recordings")
     found = {
         "text": "\n".join(one_line(line, _LONGEST) for line in lines),
         "schema": SCHEMA,
@@ -139,7 +139,7 @@ def message(turn: Turn, changed: Changed | None = None) -> dict[str, Any]:
     redactor = Redactor()
     redactor.learn_environment(os.environ)
     clean = dict(redactor.data(found))
-    return clean | {"text": inert(clean["text"])}  # afterwards: an escaped secret is not found any more
+    return clean | {"text": inert(clean["text"])}  # escaped last: the redactor would not find an escaped secret
 
 
 def inert(text: str) -> str:
@@ -198,7 +198,7 @@ def _ask(
 ) -> str:
     """Why it was refused; "" if it was accepted."""
     try:
-        import httpx2  # noqa: PLC0415 - most runs tell nobody
+        import httpx2  # noqa: PLC0415 - most runs send no message
 
         why = ""
         with _silent(), client or httpx2.Client(timeout=EACH_WITHIN_S, follow_redirects=False) as one:
@@ -214,7 +214,7 @@ def _ask(
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """The HTTP client logs each request with its whole URL, which others may print."""
+    """Silences the HTTP client, which logs the whole URL of each request."""
     loggers = [logging.getLogger(name) for name in ("httpx2", "httpcore")]
     before = [one.level for one in loggers]
     try:
@@ -269,7 +269,7 @@ def _tell(stored: Stored | None, webhook: str | None, tell: Tell, turned: Callab
     turned(turn)
     if webhook is not None:
         found = None
-        with contextlib.suppress(HashidrillError):  # a history that does not read hides no turn
+        with contextlib.suppress(HashidrillError):  # an unreadable history must not hide a turn
             if isinstance(turn.now, Run):
                 with opened(history_file()) as database:
                     found = changed(Store(database).runs(turn.now.series, last=200), turn.now)

@@ -1,4 +1,4 @@
-"""The history as lines for a terminal, and as plain data for `--json`. There, times are RFC 3339 in UTC."""
+"""The history as lines for a terminal, and as plain data for `--json`, with times as RFC 3339 in UTC."""
 
 import datetime as dt
 import math
@@ -24,7 +24,7 @@ from hashidrill.reports.text import (
 )
 
 FORMAT = 1
-"""Counts up when a key of the data changes its meaning or goes."""
+"""Increases when a key of the data changes its meaning or is removed."""
 _LONGEST = 300
 _UNITS: dict[str, Callable[[float], str]] = {
     "s": human_duration,
@@ -50,7 +50,7 @@ def when(seconds: float) -> str:
 
 
 def list_rows(entries: Sequence[Run | Day], *, projects: bool = False) -> Iterator[Sequence[str]]:
-    """Newest last. `projects`: with the folder of each one's project."""
+    """One row for each entry, newest last. `projects` adds the folder of the entry's project."""
     for each in entries:
         name = f"game day {each.gameday}" if isinstance(each, Day) else str(each.series)
         of = each.project if isinstance(each, Day) else each.series.project
@@ -76,7 +76,7 @@ DRILLED = ("drilled", "last proof", "verdict", "run")
 
 
 def due_rows(found: Coverage, most: int | None = None) -> Iterator[Sequence[str]]:
-    """A row for each failure mode that is due, the most urgent `most` of them, below `DUE`."""
+    """A row for each of the `most` most urgent failure modes that are due; `DUE` is the heading."""
     for row in [each for each in found.rows if not each.drilled and each.experiment][:most]:
         proof = "never" if row.last is None else when(row.last.ended_s)
         if row.tried is not None:
@@ -85,7 +85,7 @@ def due_rows(found: Coverage, most: int | None = None) -> Iterator[Sequence[str]
 
 
 def drilled_rows(found: Coverage) -> Iterator[Sequence[str]]:
-    """A row for each failure mode that was drilled, below `DRILLED`."""
+    """A row for each failure mode that was drilled; `DRILLED` is the heading."""
     for row in found.rows:
         if row.drilled and row.last is not None:
             yield str(row.mode), when(row.last.ended_s), row.last.word, row.last.id
@@ -124,7 +124,7 @@ TREND = ("figure", "last", "middle", "noise", "", "")
 
 
 def trend_rows(found: Sequence[Trend], width: int) -> Iterator[Sequence[str]]:
-    """A row a figure below `TREND`, the same columns for all; `width`: of the sparkline."""
+    """A row for each figure; `TREND` is the heading. `width`: the sparkline's width in characters."""
     for each in found:
         said = [f"too few runs to tell ({FEWEST + 1} are needed)"] if each.outside is None else []
         said += ["OUTSIDE of its noise"] if each.outside else []
@@ -146,10 +146,10 @@ def changed_lines(found: Changed) -> Iterator[str]:
     last = "passed last" if now.verdict is not Verdict.PASS else "passed before"
     yield f"  {last}: {before.id}, {when(before.ended_s)}{between}"
     if not found.changes:
-        yield "  nothing changed that a recording knows of: versions, machine, experiment and agents are the same"
+        yield "  no change is known from the recordings: versions, machine, experiment and agents are the same"
     yield from (f"  changed: {change}" for change in found.changes)
     for each in found.outside:
-        times = "" if math.isnan(each.ratio) else f", {each.ratio:.2f} times what passing runs have"
+        times = "" if math.isnan(each.ratio) else f", {each.ratio:.2f} times the value of passing runs"
         moved = f"{shown(each.before, each.unit)} -> {shown(each.now, each.unit)}{times}"
         yield f"  figure outside of its noise: {each.name}: {moved}"
     unknown = sum(each.outside is None for each in found.figures)

@@ -1,5 +1,4 @@
-"""Does an experiment pass, is it broken, or is it flaky? What an experiment's last verdicts show (steady, flaky or
-broken), and how sure that is.
+"""Whether an experiment is steady, flaky or broken, as its last verdicts show, and how sure that is.
 
 Only PASS and FAIL count, oldest first. *Flaky*: it fails with one constant chance, run by run. *Broken*: since some
 run, it fails each time.
@@ -8,16 +7,17 @@ The test. For a flaky experiment, every order of its k failures among n runs is 
 the chance that its last s runs all failed is k/n * (k-1)/(n-1) * ..., s factors. If that is at most LEVEL, with at
 least two failures in a row, the experiment is broken. The same test decides about the longest earlier row of failures:
 if its chance is at most LEVEL, the experiment was broken then and fixed, and the runs up to there are left out. An
-experiment that never passed has no such order; it is broken from seven runs on, when a chance of a half would fail all
-with a probability of at most LEVEL. An experiment that fails more than half of the time can look broken.
+experiment that never passed has no such order. It is broken from seven runs on: at a failure chance of one half, all
+of them would fail with a probability of at most LEVEL. An experiment that fails more than half of the time can look
+broken.
 
 Flaky needs a failure and a later pass under the same conditions (versions, experiment, configuration, machine) in the
 remaining runs, so that no other difference explains the failure. Steady needs enough runs without a failure to show
 that its probability is below STEADY_BELOW, with 95 % confidence. Otherwise the runs are too few to decide.
 
-At one time, a flaky experiment is called broken with a chance of at most LEVEL by the last row, and as much by the runs
-from which it never passed. `tests/unit/gamedays/history/test_steadiness.py` simulates the answers for experiments that
-fail in 5, 10 and 20 % of their runs, and for broken ones, after 5, 10 and 20 runs.
+At one time, a flaky experiment is called broken with a chance of at most LEVEL by its last row of failures, and with
+the same chance because it never passed. `tests/unit/gamedays/history/test_steadiness.py` simulates the answers for
+experiments that fail in 5, 10 and 20 % of their runs, and for broken ones, after 5, 10 and 20 runs.
 """
 
 import math
@@ -72,7 +72,7 @@ class Steadiness:
     more: int = 0
     """TOO_FEW: how many more runs would decide, if they end like the last one."""
     probability: float = 1.0
-    """BROKEN: that of such a row of failures, were it flaky."""
+    """BROKEN: the probability of such a row of failures if the experiment were flaky."""
 
     def __str__(self) -> str:
         rate = f"fails in {self.low:.0%} to {self.high:.0%} of its runs (95 % confidence)"
@@ -88,7 +88,7 @@ class Steadiness:
             case State.FLAKY:
                 text = f"flaky: {seen}, with nothing changed until it passed again; it {rate}"
             case _:
-                text = f"too few runs to tell: {seen}; {self.more} more that end as the last one would tell"
+                text = f"too few runs to tell: {seen}; {self.more} more runs that end like the last one would decide"
         return text + (f"; it was broken before, and the first {self.fixed} runs are left out" if self.fixed else "")
 
 
@@ -156,7 +156,7 @@ def _orders(passes: int, failures: int, row: int) -> int:
 
 
 def chance(failures: int, runs: int) -> tuple[float, float]:
-    """The interval of Clopper and Pearson for the chance of a failure, one-sided where none or all failed."""
+    """The interval of Clopper and Pearson for the chance of a failure, one-sided if none or all failed."""
     if not runs:
         return 0.0, 1.0
     outside = 1 - CONFIDENCE

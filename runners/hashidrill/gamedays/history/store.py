@@ -1,8 +1,8 @@
-"""The SQLite file of the history: stores runs and days, finds them again, and says why it cannot be used.
+"""The SQLite file of the history: stores runs and days, finds them again, and explains why the file cannot be used.
 
 Write-ahead logging lets a run be stored while another process reads or stores. A document that many runs share (an
 experiment, the configuration of all agents) is kept once, by its digest. A recording that is stored twice is one row,
-whichever path it has by then.
+even if its path has changed.
 """
 
 import contextlib
@@ -60,7 +60,7 @@ _BRIEF = (
     "id, experiment, variant, datacenter, project, began_s, ended_s, verdict, outcome, path, hashidrill, title,"
     " conditions, (SELECT day FROM day_runs WHERE run = runs.id)"
 )
-"""What a list needs: no document is read for it."""
+"""The columns for a list, which reads no documents."""
 
 
 class HistoryError(HashidrillError):
@@ -69,7 +69,7 @@ class HistoryError(HashidrillError):
 
 @contextlib.contextmanager
 def opened(file: Path, *, waits_s: float = WAITS_S) -> Iterator[sqlite3.Connection]:
-    """The database, made if it is missing. Raises HistoryError, in the block as well."""
+    """The database, created if it is missing. Raises HistoryError, also for errors inside the block."""
     try:
         private_folder(file.parent)
         private(file, "ab").close()  # SQLite gives its other files the permissions of this one
@@ -96,7 +96,7 @@ def _prepare(database: sqlite3.Connection, file: Path, waits_s: float) -> None:
 
 
 def _make_tables(database: sqlite3.Connection) -> None:
-    """Migrates once, in one transaction: another process may have done it already."""
+    """Creates the tables in one transaction, unless another process has created them already."""
     with transaction(database):
         if _version(database) == 0:
             for statement in _TABLES.split(";\n"):
@@ -140,7 +140,7 @@ def why(file: Path, error: Exception) -> str:
     text = (getattr(error, "strerror", None) or str(error)).lower()
     quoted = shlex.quote(str(file))
     if "locked" in text or "busy" in text:
-        done = "another process writes to it: try again, or see who does with `fuser " + quoted + "`"
+        done = "another process writes to it: try again, or find that process with `fuser " + quoted + "`"
     elif "full" in text or "no space" in text:
         done = "the disk is full: make room"
     elif "malformed" in text or "not a database" in text or "no such table" in text or "no such column" in text:
@@ -154,13 +154,13 @@ def why(file: Path, error: Exception) -> str:
 
 @dataclass(frozen=True)
 class Store:
-    """An opened history. `project`: the folder whose runs and days it lists; None for those of all projects."""
+    """An opened history. `project`: the folder whose runs and days it lists; None for all projects."""
 
     database: sqlite3.Connection
     project: str | None = None
 
     def add(self, run: Run) -> Stored:
-        """Raises RecordingError for another run of the same id; sqlite3.Error."""
+        """Adds a run. Raises RecordingError for another run with the same id, and sqlite3.Error."""
         asked, config = (json.dumps(each, sort_keys=True, default=str) for each in (run.experiment, run.config))
         details = {
             "invalid": list(run.invalid),
@@ -191,7 +191,7 @@ class Store:
         return Stored(run.id, known is None, turn)
 
     def add_day(self, day: Day, runs: Sequence[str]) -> Stored:
-        """Raises sqlite3.Error."""
+        """Adds a game day and its runs. Raises sqlite3.Error."""
         with transaction(self.database):
             known = self.database.execute("SELECT verdict FROM days WHERE id = ?", (day.id,)).fetchone()
             self.database.execute("INSERT OR REPLACE INTO days VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", astuple(day))
@@ -217,7 +217,7 @@ class Store:
         return Turn(str(run.series), run, found[0]) if found and found[0].verdict is Verdict.PASS else None
 
     def series(self, experiment: str | None = None) -> list[Series]:
-        """All series ever run, or those of one experiment, by name."""
+        """All series, or the series of one experiment, sorted by name."""
         rows = self.database.execute(
             "SELECT DISTINCT experiment, variant, datacenter, project FROM runs WHERE (? IS NULL OR experiment = ?)"
             " AND (? IS NULL OR project = ?) ORDER BY experiment, variant, datacenter, project",
@@ -234,7 +234,7 @@ class Store:
         last: int = 10_000,
         brief: bool = False,
     ) -> list[Run]:
-        """The last runs, of one series or of all, oldest first; `counting`: without those that are INVALID.
+        """The last runs, of one series or of all, oldest first; `counting`: without INVALID runs.
 
         `brief` skips the parts that are only in documents (figures, versions, configuration, expectations), which take
         long to read.
@@ -256,7 +256,7 @@ class Store:
         return self._runs(order, *values, last, brief=brief)[::-1]
 
     def run(self, name: str) -> Run:
-        """The run with this id, or this beginning of one, or `last`. Raises HistoryError."""
+        """The run whose id is, or alone begins with, `name`; or the `last` run. Raises HistoryError."""
         if name == "last":
             found = self.runs(last=1)
         else:
@@ -267,7 +267,7 @@ class Store:
         if len(found) == 1:
             return found[0]
         several = f": it is the beginning of {', '.join(each.id for each in found)}, ..." if found else ""
-        raise HistoryError(f"no one run {name!r} in the history{several}; `hashidrill history list` shows all")
+        raise HistoryError(f"no single run {name!r} in the history{several}; `hashidrill history list` shows all")
 
     def days(self, last: int = 10_000) -> list[Day]:
         """The last game days, oldest first."""

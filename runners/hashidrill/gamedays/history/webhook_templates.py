@@ -1,6 +1,6 @@
-"""Webhooks of other products: a template in JSON says which headers and body they get, filled with a message's fields.
+"""Webhooks of other products: a JSON template defines the headers and the body, filled with a message's fields.
 
-`{name}` is a field of the message, `{env:NAME}` a secret of the environment. There are templates for PagerDuty and
+`{name}` is a field of the message, `{env:NAME}` a secret from the environment. There are templates for PagerDuty and
 Opsgenie.
 """
 
@@ -21,7 +21,7 @@ _PLACE = re.compile(r"\{(env:)?([A-Za-z_][A-Za-z0-9_]*)\}")
 
 @dataclass(frozen=True)
 class Template:
-    """The JSON body of a request, in which `{...}` stands for parts of the message; without a text, the message itself
+    """A template's JSON text, in which `{...}` stands for parts of the message; without a text, the message itself
     is the body.
     """
 

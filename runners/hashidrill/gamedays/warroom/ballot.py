@@ -36,11 +36,11 @@ class RefusedError(Exception):
 
 
 class Ballot:
-    """The questions of one run, and what people answer to them. Thread-safe.
+    """The questions of one run, and people's answers. Thread-safe.
 
-    `read` turns a text into an answer, or raises ValueError; `words` turns it back. `keep` writes a person's answers to
-    disk, and raises HashidrillError if that fails; its last argument says whether the answers came late. `changed` is
-    called with the person after each answer.
+    `read` turns a text into an answer, or raises ValueError; `words` turns it into text again. `keep` writes a person's
+    answers to disk, and raises HashidrillError if that fails; its last argument says whether the answers came late.
+    `changed` is called with the person after each answer.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Ballot:
         self.given: dict[str, Given] = dict(given or {})
         self.late: set[str] = set()
         self.on_time: Mapping[str, Given] = {}
-        """What was given when the answers were shown."""
+        """The answers that had been given when all answers were shown."""
         self._read, self._words, self._keep, self._changed = read, words, keep, changed
         self._lock = threading.Lock()
 
@@ -70,11 +70,11 @@ class Ballot:
         return [key for key in self.people if key not in self.given]
 
     def give(self, person: str, run: int, texts: Mapping[str, str]) -> bool:
-        """Takes a person's answers, once. Returns True if the answers came after the reveal. Raises RefusedError."""
+        """Accepts a person's answers, once. Returns True if the answers came after the reveal. Raises RefusedError."""
         answers = self._answers(texts)
         with self._lock:
             if run != self.run or self.state == "closed":
-                raise RefusedError(409, "this experiment takes no answers any more; the page shows what comes next")
+                raise RefusedError(409, "this experiment accepts no more answers; the page shows what comes next")
             if person in self.given:
                 raise RefusedError(409, "you have answered already, maybe in another tab: the first answer counts")
             late = self.state == "revealed"
@@ -113,6 +113,6 @@ class Ballot:
             return self.on_time
 
     def close(self) -> None:
-        """Takes nothing more."""
+        """Accepts no more answers."""
         with self._lock:
             self.state = "closed"

@@ -1,7 +1,7 @@
 """A JSON document that grows, and the changes that lead to it: every browser holds a copy of the document.
 
-A reader is a number: the last message it has. The page gets the messages after that one, or the whole document if those
-messages are no longer kept. So no reader has a queue, and a slow one costs no memory.
+A reader is a number: the last message that it has. The page gets the messages after that one, or the whole document
+if those messages are no longer kept. So no reader has a queue, and a slow one costs no memory.
 """
 
 import json
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 KEPT = 400
-"""Messages that are kept for readers who were away: more than two minutes of them."""
+"""The messages that are kept for readers who were away: more than two minutes."""
 SLOW = 50
-"""Messages that a reader may lack before it counts as slow, or as away: 25 seconds of them."""
-_encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode  # dumps would make one each time
+"""The messages that a reader may lack before it counts as slow or away: 25 seconds."""
+_encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode  # json.dumps makes one for each call
 Path = tuple[str | int, ...]
 
 
@@ -38,7 +38,7 @@ class Document:
         self._messages: deque[tuple[int, list[str]]] = deque()
         self._kept = kept
         self._renewed = 1
-        """Readers who have less than this message take the whole document."""
+        """Readers whose last message is older get the whole document."""
         self._dropped = 0
         """The last message that was dropped because there were too many."""
         self._whole: tuple[int, str] = (0, "")
@@ -55,7 +55,7 @@ class Document:
         self._changes.append(_encode([path, value]))
 
     def renew(self) -> None:
-        """Part of it was removed, or most of it changed: readers get the whole value. Ends a message."""
+        """Ends a message after a removal or a large change: readers get the whole document."""
         self._changes = []
         self._messages.clear()
         self._number += 1

@@ -29,7 +29,7 @@ def plain(value: float | None) -> Value:
 
 
 def worst(first: Value, second: Value) -> Value:
-    """The higher one; None counts least, NEVER most."""
+    """The higher value; None is the lowest, NEVER the highest."""
     return max(first, second, key=_rank)
 
 
@@ -38,14 +38,14 @@ def _rank(value: Value) -> float:
 
 
 class Series:
-    """One value a bucket: the mean or the worst of its samples. `values` is shared with the document."""
+    """One value per bucket: the mean or the worst of its samples. `values` is shared with the document."""
 
     def __init__(self, kind: Kind) -> None:
         self.values: list[Value] = []
         self._kind = kind
         self._at = -1
         self._count = 0
-        """How many values the mean of the bucket `_at` is of."""
+        """The number of values in the mean of bucket `_at`."""
 
     def add(self, index: int, value: Value) -> Value:
         """Adds the value to its bucket and returns the bucket's value; the caller stores it."""
@@ -60,7 +60,7 @@ class Series:
         return worst(before, value)
 
     def halve(self) -> None:
-        """Two buckets become one."""
+        """Merges the buckets in pairs."""
         pairs = itertools.zip_longest(self.values[::2], self.values[1::2])
         self.values[:] = [_together(self._kind, *pair) for pair in pairs]
         self._count *= 1 + self._at % 2
@@ -100,7 +100,7 @@ _OF_A_LOAD: dict[str, Kind] = {"rate": "mean", "p50": "worst", "p99": "worst", "
 
 
 class RunFigures:
-    """Writes into `run` of the document: `fresh` is what it begins with."""
+    """Writes a run's figures into `run` of the document, which begins with `fresh`."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
@@ -108,7 +108,7 @@ class RunFigures:
         self._series: dict[tuple[str, ...], Series] = {}
 
     def fresh(self) -> dict[str, Any]:
-        """The part of a new run that this fills."""
+        """The initial figures of a new run."""
         self._axis = Axis()
         self._series = {}
         return {
@@ -125,7 +125,7 @@ class RunFigures:
         }
 
     def tick(self, tick: Tick) -> None:
-        """How things stand."""
+        """Adds the state at one moment."""
         run = self._document.tree["run"]
         if run is None or run["ended"]:
             return
@@ -145,7 +145,7 @@ class RunFigures:
             self._leader(run, one_line(title, 60), one_line(name, 60), round(t_s, 1))
 
     def end(self, t_s: float) -> None:
-        """The run ended: who led then led to the end."""
+        """The run ended: the last known leader led to the end."""
         self._document.set("run", "now", t_s)
         self._document.set("run", "in_force", [])
         self._document.set("run", "lasting", [])

@@ -1,7 +1,7 @@
 """Events of a war room that are not events of a run: questions to people, predictions, the scribe's notes.
 
 Like the events of a run, each says who may see it; `Audience.TRAINEE` stands for all people who only watch. Fields that
-are `_FOR_THE_LEAD` tell what an experiment breaks.
+are `_FOR_THE_LEAD` reveal what an experiment breaks.
 """
 
 from collections.abc import Mapping
@@ -45,14 +45,14 @@ class Planned(_ForAll):
     title: str = field(default="", metadata=_FOR_THE_LEAD)
     runs: int = 0
     titles: tuple[str, ...] = ()
-    """What its runs are called before they have run."""
+    """The titles of its runs before they have run."""
     goals: tuple[str, ...] = field(default=(), metadata=_FOR_THE_LEAD)
     people: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Begins(_ForAll):
-    """A run begins: the figures of the one before it go."""
+    """A run begins; the previous run's figures are removed."""
 
     event: str = "room.begins"
     title: str = field(default="", metadata=_FOR_THE_LEAD)
@@ -61,7 +61,7 @@ class Begins(_ForAll):
 
 @dataclass(frozen=True, kw_only=True)
 class Asked(_ForAll):
-    """A question for the lead, whose page can answer it. `choices`: labels, and what each stands for."""
+    """A question for the lead, whose page can answer it. `choices`: labels, and the answer that each stands for."""
 
     event: str = "room.asked"
     id: int
@@ -75,7 +75,7 @@ class Asked(_ForAll):
 
 @dataclass(frozen=True, kw_only=True)
 class Answered(_ForAll):
-    """The question is not open any more."""
+    """The question is no longer open."""
 
     event: str = "room.answered"
     id: int
@@ -95,7 +95,7 @@ class Ballots(_ForAll):
 
 @dataclass(frozen=True, kw_only=True)
 class Predicted(_ForAll):
-    """Somebody's prediction of a run, once all are shown."""
+    """A person's prediction for a run, once all predictions are shown."""
 
     event: str = "room.predicted"
     run: int
@@ -118,7 +118,7 @@ class Happened(_ForAll):
 
 @dataclass(frozen=True, kw_only=True)
 class Ran(_ForAll):
-    """A run of the plan is over, with its verdict and the title that tells what it was."""
+    """A run of the plan is over, with its verdict and the title that reveals what it was."""
 
     event: str = "room.ran"
     run: int

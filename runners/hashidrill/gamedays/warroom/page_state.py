@@ -1,7 +1,7 @@
 """One audience's view of a war room, as one document: events change it, and browsers hold a copy.
 
-It receives only events that its audience may see (`hashidrill.core.protocols.events.seen_by`), so it holds nothing to
-hide. The document's size is bounded: long lists are cut, and the document says how many entries are missing.
+It receives only events that its audience may see (`hashidrill.core.protocols.events.seen_by`), so it contains no
+secret. The document's size is bounded: long lists are cut, and the document says how many entries are missing.
 """
 
 from typing import Any
@@ -60,7 +60,7 @@ _TONES: dict[str, Tone] = {"fault.proven": "odd", "fault.gone": "good", "room.st
 
 
 class Picture:
-    """Take events in order. Not for several threads at a time: see `hashidrill.gamedays.warroom.room`."""
+    """One audience's view. It takes events in order, from one thread at a time (hashidrill.gamedays.warroom.room)."""
 
     def __init__(self, audience: Audience) -> None:
         lead = audience is Audience.OPERATOR
@@ -74,7 +74,7 @@ class Picture:
         self._faults: dict[str, int] = {}
 
     def take(self, event: Event, wall: str) -> None:
-        """One event, and when it came: ISO 8601."""
+        """Applies one event; `wall` is when it came, ISO 8601."""
         match event:
             case Tick():
                 self._figures.tick(event)

@@ -38,7 +38,7 @@ Choices = Sequence[tuple[str, str]]
 def interrupt() -> None:
     """Acts like Ctrl-C: sends SIGINT to the main thread, which notices it even while it waits for a line.
 
-    SIGTERM where SIGINT is ignored, as in a script's `&`: during a run, both revert and end it.
+    If SIGINT is ignored, as in a script's `&`, sends SIGTERM: during a run, both revert the faults and end the run.
     """
     number = signal.SIGTERM if signal.getsignal(signal.SIGINT) is signal.SIG_IGN else signal.SIGINT
     signal.pthread_kill(threading.main_thread().ident or 0, number)
@@ -49,7 +49,7 @@ def _utc_now() -> dt.datetime:
 
 
 class Room:
-    """`stop`, `answer` and `note` serve requests from the lead's pages; the code that runs experiments calls the other
+    """`stop`, `answer` and `write` serve requests from the lead's pages; the code that runs experiments calls the other
     methods.
     """
 
@@ -76,7 +76,7 @@ class Room:
         self.invite: Callable[[str], str] = lambda _: ""
         """The address of a person's own page; its token is made at the first call."""
         self.people: dict[str, str] = {}
-        """Names by key, of those who have pages of their own."""
+        """The names, by key, of people with their own pages."""
         self.ballot: Ballot | None = None
         """What people answer on their own pages; `shows_ballot` shows it."""
         self.left: Callable[[str], None] = lambda _: None
@@ -85,7 +85,7 @@ class Room:
         self.is_over = False
         """Whether all events have been shown; none follows."""
 
-    # whoever plays
+    # for the code that runs experiments
 
     def tell(self, event: Event) -> None:
         """Show an event to those who may see it."""
@@ -107,15 +107,15 @@ class Room:
         self.tell(Begins(title=title, number=self._runs))
 
     def plans(self, title: str, runs: Sequence[str], *, goals: Sequence[str] = (), people: Sequence[str] = ()) -> None:
-        """A game day: its title, and its experiments in order."""
+        """Shows a game day's title, and its experiments in order."""
         self.tell(Planned(title=title, runs=len(runs), titles=tuple(runs), goals=tuple(goals), people=tuple(people)))
 
     def note(self, who: str, text: str, *, watchers: bool = False) -> None:
-        """A line in the log: for the lead only, or for watchers too."""
+        """Adds a line to the log: for the lead only, or for watchers too."""
         self.tell((SaidToAll if watchers else Said)(who=who, text=text))
 
     def shows_ballot(self) -> None:
-        """Shows who has answered, and the questions to those who have not."""
+        """Shows who has answered, and the questions to everyone else."""
         if (ballot := self.ballot) is not None:
             waiting = set(ballot.waiting)
             answered = tuple(name for key, name in ballot.people.items() if key not in waiting)
@@ -128,7 +128,7 @@ class Room:
         self.tell(Predicted(run=run, key=key, who=who, ask=ask, answer=answer))
 
     def happened(self, run: int, measured: Mapping[str, str]) -> None:
-        """The outcomes that were predicted, by key."""
+        """Shows the measured answers to the predicted questions, by key."""
         self.tell(Happened(run=run, measured=dict(measured)))
 
     def ran(self, run: int, verdict: str, title: str) -> None:
@@ -146,7 +146,7 @@ class Room:
         hint: str = "",
         trouble: str = "",
     ) -> Iterator[None]:
-        """While this is open, a page of the lead can answer; `answered` gets the text, at most once, in any thread.
+        """During the block, a page of the lead can answer; `answered` gets the text, at most once, in any thread.
 
         `for_all` is the text for people who only watch.
         """
@@ -174,7 +174,7 @@ class Room:
             taken, self._notes = self._notes, []
         return taken
 
-    # pages
+    # for pages
 
     def since(self, audience: Audience, number: int | None) -> Batch | None:
         """The updates for a page that has all messages up to that one."""
@@ -202,7 +202,7 @@ class Room:
         return True
 
     def write(self, who: str, text: str, *, watchers: bool) -> None:
-        """A line of the scribe."""
+        """Adds a line of the scribe to the log and the notes."""
         who, text = one_line(who, 80), text.strip()[:LONGEST_NOTE]
         line = f"{self._now():%H:%M:%S} UTC {who}: {one_line(text, LONGEST_NOTE)}"
         with self._lock:

@@ -1,5 +1,5 @@
 """Decides which requests each visitor of the page may make. It listens on the loopback, where every program and every
-web page of this machine can reach it: a browser sends requests there for any site that is open in it.
+web page of this machine can reach it: a browser sends requests there on behalf of any open site.
 
 - Without a token of this server, every address is unknown.
 - A request must name this server in `Host`. A site whose name was made to resolve to the loopback (DNS rebinding) sends
@@ -54,12 +54,12 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "x-frame-options": "DENY",
 }
-"""With every answer. The page can load, and run, nothing but its own files; no text of a cluster becomes markup."""
+"""Sent with every answer. The page can load and run only its own files; no text from a cluster becomes markup."""
 LOOPBACK = "127.0.0.1"
 LONGEST_BODY, MOST_READ, LONGEST_ANSWER = 16_384, 4_000_000, 400
 NOT_OURS = "the page does not send such a request"
 NOTED = "Noted. Others read it when all answers are shown."
-LATE = "Noted as late: the answers are shown already, so it does not count."
+LATE = "Noted as late: the answers are shown already, so yours does not count."
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Guard:
         return next((each for each in same if each != LEAD or at in {"", self.address}), None)
 
     def refuses(self, method: str, headers: Mapping[str, str]) -> str:
-        """Why a request is refused, whatever it asks for; empty where it is not."""
+        """Why a request is refused, whatever its path; "" if it is not."""
         host, origin = headers.get("host", ""), headers.get("origin")
         reads = method in {"GET", "HEAD"}
         kind = headers.get("content-type", "").partition(";")[0].strip()
@@ -116,11 +116,11 @@ class Guard:
                 host not in self._hosts,
                 (f"this server only answers requests whose Host header is {self._names}, with this server's port"),
             ),
-            (origin not in {None, f"http://{host}"}, "a page of another site asked for this"),
-            (site not in {"same-origin", "none"}, "a page of another site asked for this"),
-            (not reads and method != "POST", "there is no such method here"),
-            (not reads and origin is None, "only the page itself may send this, and it names its origin"),
-            (not reads and kind != "application/json", "only JSON is read"),
+            (origin not in {None, f"http://{host}"}, "a page of another site sent this request"),
+            (site not in {"same-origin", "none"}, "a page of another site sent this request"),
+            (not reads and method != "POST", "this method is not supported"),
+            (not reads and origin is None, "only the page itself may send this, with its Origin header"),
+            (not reads and kind != "application/json", "the body must be JSON"),
         )
         return next((why for broken, why in rules if broken), "")
 
@@ -135,7 +135,7 @@ class Guard:
 
 
 MOST = 128
-"""Connections without the lead's token."""
+"""The most connections without the lead's token."""
 INTRODUCES_WITHIN_S = 5.0
 
 
@@ -154,7 +154,7 @@ class Crowd:
             leaves.pop(next(iter(leaves))).abort()
 
     def introduces(self, who: Any, visitor: Visitor | None) -> None:
-        """The visitor whose token the request on that connection carries; None if the token is not of this server."""
+        """Notes the visitor whose token a request on that connection carries; None if it is not this server's token."""
         if visitor is None:
             return
         transport = self._strangers.pop(who, None) or self._watching.pop(who, None)
@@ -193,10 +193,10 @@ BEAT_S = 5.0
 SLOWEST_S = 20.0
 """A browser that reads nothing for this long is disconnected; it reconnects and then gets all it missed."""
 MOST_STREAMS, MOST_TABS = 32, 4
-"""The limit for the lead's pages, and the same again for watchers' pages: neither group takes the other's places. "
-  "A person has a few of their own."""
+"""The most streams of the lead's pages, and of watchers' pages, each group with its own limit;
+and the most tabs of one person."""
 LEFT_AFTER_S = 10.0
-"""A page that loses its network is back sooner."""
+"""A person without a page for this long has left; a page that lost its network returns sooner."""
 _ASSETS = {
     "": ("gamedays.warroom", "warroom.html", "text/html"),
     "page.css": ("reports", "page.css", "text/css"),
@@ -226,12 +226,12 @@ class Pages:
         self._app.router.redirect_slashes = False
 
     def changed(self) -> None:
-        """Something happened."""
+        """Wakes the streams after a change."""
         waiting, self._change = self._change, asyncio.Event()
         waiting.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI: asks the guard first; every answer has its headers."""
+        """ASGI: the guard checks each request first; every answer has `HEADERS`."""
         if scope["type"] != "http":
             return
 
@@ -311,7 +311,7 @@ class Pages:
         if not isinstance(run, int) or not isinstance(answers, dict) or not _all_texts(answers):
             return 400, NOT_OURS
         if ballot is None:
-            return 409, "nothing is asked now"
+            return 409, "no question is open now"
         try:
             return 200, LATE if ballot.give(person, run, answers) else NOTED
         except RefusedError as error:
@@ -333,7 +333,7 @@ class Pages:
     def _stop(self, _said: dict[str, Any]) -> Response:
         if self._room.stop():
             return JSONResponse({"said": "stopping: faults are reverted first"})
-        return JSONResponse({"said": "there is nothing to stop, or it stops already"}, 409)
+        return JSONResponse({"said": "there is nothing to stop, or it is already stopping"}, 409)
 
     def _answer(self, said: dict[str, Any]) -> Response:
         number, text = said.get("question"), said.get("answer")
@@ -341,7 +341,7 @@ class Pages:
             return JSONResponse({"said": NOT_OURS}, 400)
         if self._room.answer(number, text):
             return JSONResponse({"said": "answered"})
-        return JSONResponse({"said": "somebody else has answered this"}, 409)
+        return JSONResponse({"said": "another person has already answered this"}, 409)
 
     def _note(self, said: dict[str, Any]) -> Response:
         who, text = said.get("who", ""), said.get("text")
@@ -353,8 +353,8 @@ class Pages:
     # the stream
 
     async def batches(self, who: Visitor, number: int | None) -> Any:
-        """Yields the updates for a page as they arrive, and None as a heartbeat. Ends after the room is over and all of
-        it was taken.
+        """Yields the updates for a page as they arrive, and None as a heartbeat. Ends once the room is over and every
+        update was sent.
         """
         while True:
             change, over = (
@@ -433,7 +433,7 @@ async def _body(request: Request) -> dict[str, Any] | Response:
             break
         text = text + part if length <= LONGEST_BODY else b""
     if length > LONGEST_BODY:
-        return JSONResponse({"said": f"this is too long: {LONGEST_BODY // 1024} KiB are read at most"}, 413)
+        return JSONResponse({"said": f"this is too long: the limit is {LONGEST_BODY // 1024} KiB"}, 413)
     try:
         said = json.loads(text)
     except (ValueError, RecursionError):
@@ -450,12 +450,12 @@ def _unknown() -> Response:
 
 
 LAST_WORDS_S = 2.0
-"""How long browsers get to take the last state, at most."""
+"""The longest time that browsers have to receive the last state."""
 
 
 @contextlib.contextmanager
 def serve(port: int = 0, *, address: str = LOOPBACK, room: Room | None = None, elsewhere: str = "") -> Iterator[Room]:
-    """A room with its page, until the block ends. Port 0: any that is free. `address`: one of this machine's.
+    """Serves a room's page until the block ends. Port 0: any free port. `address`: an address of this machine.
 
     The addresses are `room.lead_url` and `room.watch_url`. `elsewhere`: see `Guard`. Raises UsageError before anything
     starts.
@@ -478,7 +478,7 @@ def serve(port: int = 0, *, address: str = LOOPBACK, room: Room | None = None, e
 
 
 class Server:
-    """A room on sockets that listen."""
+    """Serves a room on listening sockets."""
 
     def __init__(self, room: Room, guard: Guard, *listening: socket.socket) -> None:
         self._room, self._guard, self._listening = room, guard, listening
@@ -487,7 +487,7 @@ class Server:
         self._uvicorn: uvicorn.Server | None = None
 
     def start(self) -> None:
-        """Returns once it takes requests."""
+        """Returns once the server accepts requests."""
         self._thread.start()
         self._ready.wait(10.0)
 
@@ -506,7 +506,7 @@ class Server:
         pages = Pages(self._room, self._guard, crowd)
 
         def changed() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended: nobody listens any more
+            with contextlib.suppress(RuntimeError):  # the loop has ended: no page is connected
                 loop.call_soon_threadsafe(pages.changed)
 
         self._room.on_change = changed

@@ -53,7 +53,7 @@ def test_a_run_that_failed_with_nothing_changed_says_so_and_has_no_figure_outsid
     now = planted(9, "FAIL", figures={"p50": 0.0104}, broken=["leader_elected"])
     found = changed([*passing(5), now])
     assert (found.changes, found.outside) == ([], [])
-    assert "nothing changed that a recording knows of" in lines(found)
+    assert "no change is known from the recordings" in lines(found)
     assert "1 figure within the noise (noise from 5 runs that passed, under the same conditions)" in lines(found)
 
 

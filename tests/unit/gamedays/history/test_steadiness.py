@@ -121,7 +121,7 @@ def test_it_says_how_many_more_runs_would_tell():
     found = steadiness(tried("PPPPPPF"))
     assert (found.state, found.more) == (TOO_FEW, 3)
     assert steadiness(tried("PPPPPPF" + "FFF")).state is BROKEN
-    assert "3 more that end as the last one would tell" in str(found)
+    assert "3 more runs that end like the last one would decide" in str(found)
     assert steadiness([]).more == 14
 
 

@@ -398,12 +398,12 @@ def test_only_a_persons_page_answers_and_it_leads_nothing(voted, who):
 def test_a_wrong_token_and_an_answer_of_a_megabyte_are_one_message_each(voted):
     assert voted.ask(f"/{voted.ada[:-1]}/predict", "POST", {})[0] == 404
     status, said = voted.send(voted.ada, "x" * 1_000_000)
-    assert (status, said) == (413, "this is too long: 16 KiB are read at most")
+    assert (status, said) == (413, "this is too long: the limit is 16 KiB")
     assert voted.send(voted.ada, "x" * 500) == (400, NOT_OURS)
     assert voted.send(voted.ada, "soon")[1].startswith("How long? ")
     assert voted.kept == []
     voted.room.ballot = None
-    assert voted.send(voted.ada) == (409, "nothing is asked now")
+    assert voted.send(voted.ada) == (409, "no question is open now")
 
 
 @pytest.mark.lie
