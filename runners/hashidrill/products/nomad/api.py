@@ -1,4 +1,4 @@
-"""How Nomad faults call its HTTP API, and their waits. Paths and fields of 1.10.5."""
+"""How Nomad's faults call its HTTP API, and what they wait for. Paths and fields are those of 1.10.5."""
 
 import contextlib
 import json
@@ -50,9 +50,9 @@ async def call(
 async def when_led(
     hosts: Hosts, method: str, path: str, *, params: Mapping[str, str] | None = None, body: Any = None
 ) -> Any:
-    """The JSON of any server's answer to a repeatable request; waits for a change of leaders.
+    """The JSON of any server's answer to a repeatable request; waits while the leader changes.
 
-    Raises FaultError for a refusal, WaitTimeoutError without a leader for long.
+    Raises FaultError for a refusal, and WaitTimeoutError if there is no leader for 15 s.
     """
 
     async def ask() -> tuple[ApiAnswer | None, str]:
@@ -77,7 +77,7 @@ async def when_led(
 async def from_copy(hosts: Hosts, path: str, params: Mapping[str, str] | None = None) -> Any:
     """JSON from a server's own copy of the state, as Raft replicated it; followers are asked first.
 
-    Raises FaultError when none answers.
+    Raises FaultError if no server answers.
     """
     leader, _ = await leader_of_terms(hosts)
     errors = []
@@ -94,9 +94,9 @@ async def from_copy(hosts: Hosts, path: str, params: Mapping[str, str] | None = 
 
 
 async def node_named(hosts: Hosts, name: str) -> Mapping[str, Any]:
-    """A Nomad client as the servers see it. Raises FaultError for a host without one.
+    """A Nomad client as the servers see it. Raises FaultError if the host has no Nomad client.
 
-    Matches by the host's address if Nomad uses another name, because another product may have named it.
+    Matches by the host's address if Nomad uses another name, because another product may have named the host.
     """
     nodes = await when_led(hosts, "GET", "/v1/nodes")
     found = [node for node in nodes if node["Name"] == name]
@@ -105,7 +105,7 @@ async def node_named(hosts: Hosts, name: str) -> Mapping[str, Any]:
     if not found:
         known = ", ".join(sorted(node["Name"] for node in nodes))
         raise FaultError(f"{name} is not a Nomad client; the clients are {known or 'none'}")
-    # a client that came back with an empty disk is a new one: the last registration counts
+    # a client that came back with an empty disk registers again as a new one: the last registration counts
     newest: Mapping[str, Any] = max(found, key=lambda node: int(node["CreateIndex"]))
     return newest
 
@@ -121,7 +121,7 @@ async def raft_voters(hosts: Hosts) -> dict[str, str]:
 async def leader_of_terms(hosts: Hosts) -> tuple[str | None, int]:
     """The server that reports itself as leader in the term that most servers report, and that term.
 
-    Asks each server for its own Raft state. None and 0 when no such server or no such term is found.
+    Asks each server for its own Raft state. None if there is no such server; 0 if no server answers.
     """
     found: dict[str, tuple[str, int]] = {}
 
@@ -143,6 +143,6 @@ async def wait_for_leader(hosts: Hosts, what: str, wanted: Sequence[str], *, wit
 
     async def leads() -> tuple[str | None, str]:
         leader, term = await leader_of_terms(hosts)
-        return (leader if leader in wanted else None), f"{leader or 'nobody'} leads in term {term}"
+        return (leader if leader in wanted else None), f"{leader or 'no server'} leads in term {term}"
 
     return await wait_until(what, leads, within_s=within_s, gap_s=0.05)

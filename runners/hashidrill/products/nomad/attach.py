@@ -56,11 +56,11 @@ class NomadAttach(product.Product):
     }
 
     def params(self, said: Mapping[str, str]) -> Mapping[str, str]:
-        """Nomad takes namespace and region only as parameters."""
+        """Nomad accepts namespace and region only as parameters."""
         return {key: said[key] for key in ("namespace", "region") if key in said}
 
     async def discover(self, wire: Wire) -> product.Found:
-        """Servers from the members, who votes from Raft's configuration, clients from the nodes."""
+        """Takes servers from the members, voters from Raft's configuration, and clients from the nodes."""
         members = (await read_json(wire, "/v1/agent/members", needs=_AGENT)).get("Members") or []
         there = [one for one in members if one["Status"] != "left"]
         if not there:
@@ -80,7 +80,7 @@ class NomadAttach(product.Product):
         return product.Found([*servers, *clients], min(versions, default=""), leader, voters, region, [*said, *notes])
 
     async def _clients(self, wire: Wire, notes: list[str]) -> list[product.Node]:
-        """Asks for each node by itself: the list of them has neither its meta nor the address of its API."""
+        """Reads each node separately: the list of nodes has neither their meta nor the addresses of their APIs."""
         listed = await read_json(wire, "/v1/nodes", needs=_NODE)
         newest = {one["Name"]: one for one in sorted(listed, key=lambda one: int(one["CreateIndex"]))}
         found: dict[str, product.Node] = {}

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from hashidrill.staging.attach.http import Wire
 
 JOBS_OF = "jobs of"
-"""The word of `Left.what`: the job of that name, the jobs `NAME-...`, and jobs dispatched from them."""
+"""The value of `Left.what` for the job of that name, the jobs `NAME-...`, and jobs dispatched from them."""
 
 
 async def remove(wire: Wire, left: Left) -> int:
-    """Removes them and returns how many there were. Raises FaultError if that cannot be done or checked."""
+    """Removes the jobs, returns how many there were. Raises FaultError if that fails or cannot be checked."""
 
     async def find() -> list[str]:
         listed = await removal.ask(wire, "GET", "/v1/jobs", left, params={"prefix": left.name}, may_lack=())
         if not isinstance(listed, list):
-            raise FaultError(f"{left}: Nomad's answer is no list")
+            raise FaultError(f"{left}: Nomad's answer is not a list")
         ids = [str(job["ID"]) for job in listed]
         return [one for one in ids if one == left.name or one.startswith((f"{left.name}-", f"{left.name}/"))]
 

@@ -12,7 +12,7 @@ _META = "hashidrill"
 
 
 class Marker(NamedTuple):
-    """A marker's value, and Nomad's index of that write."""
+    """A marker's value, and the index that Nomad gave to its write."""
 
     value: str
     modify_index: int
@@ -49,7 +49,7 @@ async def put(hosts: Hosts, name: str, value: str) -> None:
 
 
 async def look(hosts: Hosts, name: str, *, copy: bool = False) -> Marker | None:
-    """None if there is none. `copy`: in a follower's own state. Raises FaultError."""
+    """The marker; None if there is none. `copy`: in a follower's own state. Raises FaultError."""
     params = {"prefix": id_of(name), "meta": "true"}
     found = await (
         api.from_copy(hosts, "/v1/jobs", params) if copy else api.when_led(hosts, "GET", "/v1/jobs", params=params)
@@ -59,10 +59,10 @@ async def look(hosts: Hosts, name: str, *, copy: bool = False) -> Marker | None:
 
 
 async def remove(hosts: Hosts, name: str) -> None:
-    """Removes the marker; ignores a missing one. Raises FaultError, and WaitTimeoutError without a leader."""
+    """Removes the marker, if it exists. Raises FaultError, and WaitTimeoutError if there is no leader."""
     if await look(hosts, name) is None:
         return
-    with contextlib.suppress(FaultError):  # it has been removed meanwhile
+    with contextlib.suppress(FaultError):  # it may have been removed meanwhile
         await api.when_led(hosts, "DELETE", f"/v1/job/{id_of(name)}", params={"purge": "true"})
     if await look(hosts, name) is not None:
         raise FaultError(f"the marker {id_of(name)} could not be removed")

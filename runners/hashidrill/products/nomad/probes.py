@@ -1,6 +1,6 @@
 """Probes of Nomad: the leader, times of Raft and the scheduler, nodes and allocations.
 
-Paths, names and units as Nomad 1.10.5 answers them.
+Paths, names and units are those of Nomad 1.10.5.
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ TIMES = {
 """Nomad's timers (milliseconds) and hashidrill's signals (seconds)."""
 _REJECTED = "nomad.nomad.plan.node_rejected"
 _STALE = "?stale"
-"""Any server answers by itself: probes must not wait for a leader."""
+"""Makes any server answer by itself, because probes must not wait for a leader."""
 
 
 class _Stats(BaseModel):
@@ -117,7 +117,7 @@ class TimesProbe(agents.TimesProbe):
 
 
 class HeartbeatProbe(agents.HostProbe):
-    """`nomad.heartbeat_age` of one client, in seconds: how long ago a server took its last heartbeat, as the client
+    """`nomad.heartbeat_age` of one client, in seconds: how long ago a server accepted its last heartbeat, as the client
     reports.
 
     The value grows on a node that is cut off, before the servers mark the node down, and on all nodes while there is no
@@ -130,12 +130,12 @@ class HeartbeatProbe(agents.HostProbe):
         said = (await self._api.get(self._address, "/v1/agent/self", _CLIENT_SELF)).stats.client.last_heartbeat
         age_s = seconds(said)
         if age_s is None:
-            raise SickError(f"its last heartbeat was {said!r} ago")
+            raise SickError(f"its last heartbeat has no valid age: {said!r}")
         return [Sample("nomad.heartbeat_age", age_s, "", self.host)]
 
 
 class NodesProbe(agents.AgentsProbe):
-    """`nomad.nodes_ready`, `nomad.nodes_down` (disconnected ones too), `nomad.nodes_ineligible`; text: their names."""
+    """`nomad.nodes_ready`, `nomad.nodes_down` (or disconnected), `nomad.nodes_ineligible`; text: the nodes' names."""
 
     signals: ClassVar = ("nomad.nodes_ready", "nomad.nodes_down", "nomad.nodes_ineligible")
 
@@ -151,8 +151,8 @@ class NodesProbe(agents.AgentsProbe):
 class AllocationsProbe(agents.AgentsProbe):
     """`nomad.allocs_running` and so on: allocations by the last report of their clients.
 
-    Running and pending ones count only if they should run. `failed`, `lost` and `complete` are all that Nomad
-    remembers. `nomad.allocs_placed` of each node: all that were ever placed there, and are remembered.
+    Running and pending allocations count only if they should run; `failed`, `lost` and `complete` count all that Nomad
+    remembers. `nomad.allocs_placed` of each node: all remembered allocations that were ever placed there.
     """
 
     signals: ClassVar = (

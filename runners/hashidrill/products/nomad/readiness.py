@@ -1,4 +1,4 @@
-"""Whether Nomad is ready, and who leads it: over HTTP, from the control address."""
+"""Asks over HTTP, from the control address, whether Nomad is ready and which server leads it."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -15,7 +15,7 @@ _HTTP_TIMEOUT_S = 2.0
 
 
 async def leader(servers: Sequence[Host], transport: httpx2.AsyncBaseTransport | None = None) -> str | None:
-    """Name of the host that a majority of the servers takes for the leader."""
+    """Name of the host that a majority of the servers names as the leader."""
     seen: list[str] = []
 
     async def ask(client: httpx2.AsyncClient, host: Host) -> None:
@@ -46,7 +46,7 @@ async def look(
             if len(voters) != len(servers):
                 return None, f"{len(voters)} of {len(servers)} servers are voters", len(voters)
             if not any(key["State"] == "active" for key in await _get(client, "operator/keyring/keys")):
-                return None, "there is no key yet to sign what tasks are given", len(voters)
+                return None, "there is no key yet to sign the identities of tasks", len(voters)
             nodes = {node["Name"]: _lacks(node) for node in await _get(client, "nodes")}
         except (httpx2.HTTPError, ValueError, KeyError, TypeError) as error:
             return None, f"{type(error).__name__}: {error}", None

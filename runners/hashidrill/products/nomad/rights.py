@@ -15,12 +15,12 @@ right = partial(Right, NAME)
 work = partial(Right, NAME, "namespace", NAMESPACE)
 """A capability in the namespace that experiments use."""
 READS = (right("agent"), right("node"), right("operator"), work("list-jobs"), work("read-job"))
-"""Read by probes, selectors and faults: agents about themselves, nodes, Raft's configuration, jobs."""
+"""What probes, selectors and faults read: agents' reports on themselves, nodes, Raft's configuration, jobs."""
 JOBS = (work("submit-job"), work("dispatch-job"), work("alloc-lifecycle"))
 STATE = right("management")
 """A snapshot holds all of the state: restoring it, and moving the leader, requires a management token."""
 _WITHOUT_ACLS = "acls-disabled"
-"""The accessor of the token that Nomad 1.10.5 returns if it has no ACLs; older ones refuse to answer."""
+"""The accessor of the token that Nomad 1.10.5 returns if it has no ACLs; older versions refuse to answer."""
 _COARSE: dict[str, tuple[str, ...]] = {"read": ("read", "list", "write"), "write": ("write",)}
 """The actions that each policy of `node`, `agent` and `operator` allows."""
 
@@ -39,7 +39,7 @@ def policy(rights: Iterable[Right], why: Mapping[Right, str]) -> str:
     for resource in ("agent", "node", "operator"):
         some = [each for each in wanted if each.resource == resource]
         if some:
-            most = max(some, key=lambda each: each.access)  # `write` is more than `read`, here and in the alphabet
+            most = max(some, key=lambda each: each.access)  # `write` ranks above `read`, and also sorts after it
             lines.append(f"# {why[most]}\n{resource} {{\n  policy = {json.dumps(most.access)}\n}}\n")
     return "".join(lines)
 

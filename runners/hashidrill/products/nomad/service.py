@@ -39,14 +39,14 @@ class NomadService(ServersAndClients):
 
     name: ClassVar[str] = "nomad"
     profiles: ClassVar[str] = (
-        "/v1/agent/pprof/"  # this path takes enable_debug or a token, /debug/pprof/ only the first
+        "/v1/agent/pprof/"  # this path accepts enable_debug or a token, /debug/pprof/ only enable_debug
     )
     Spec: ClassVar[type[Nomad]] = Nomad
     agent_bytes: ClassVar[int] = 70_000_000  # idle, 32 to 39 MB of its own (PSS) and 93 MB resident (2026-11)
     after: ClassVar[tuple[str, ...]] = ("consul",)
     roles: ClassVar[tuple[str, ...]] = (*OF_LEADER, "servers", "one-client", "clients", "all")
     signals: ClassVar[Mapping[str, type[Quantity] | None]] = {
-        "nomad.leader": None,  # 1 while there is one, else 0
+        "nomad.leader": None,  # 1 while there is a leader, else 0
         "nomad.raft_term": None,
         "nomad.commit_index": None,
         "nomad.commit_time": Duration,
@@ -85,7 +85,7 @@ class NomadService(ServersAndClients):
         Sampled(frozenset({"nomad.raft_state", "nomad.raft_term", "nomad.commit_index"}), "nomad.raft_state"),
         Sampled(frozenset({"nomad.nodes_ready", "nomad.nodes_down", "nomad.nodes_ineligible"}), "nomad.nodes_ready"),
         Sampled(frozenset({"nomad.evals_blocked", "nomad.evals_pending", "nomad.evals_failed"}), "nomad.evals_blocked"),
-        # the load of one node is read from the same look at all of them
+        # one look at all allocations gives these counts, also those of each node
         Sampled(
             frozenset(
                 {
@@ -121,14 +121,14 @@ class NomadService(ServersAndClients):
         return f"a single Nomad server has no followers (datacenter.nomad.servers is {self.spec.servers})"
 
     def check(self, experiment: Experiment, note: Note) -> None:
-        """Also refuses a driver that local clients cannot have: its jobs would wait for ever."""
+        """Also refuses a driver that local clients cannot run, because its jobs would wait for ever."""
         super().check(experiment, note)
         for key in ("config", "client_config"):
             if wanted := drivers.impossible(getattr(self.spec, key)):
                 from hashidrill.lab.provision.products import NEED_ROOT  # noqa: PLC0415 - see above
 
                 asked = " and ".join(sorted(wanted))
-                note(("datacenter", "nomad", key), f"{asked} cannot be had: {NEED_ROOT}; use raw_exec")
+                note(("datacenter", "nomad", key), f"{asked} cannot be used: {NEED_ROOT}; use raw_exec")
 
     def binaries(self) -> Sequence[Wanted]:
         return [Wanted("nomad", self.spec.version, self.spec.binary)]
@@ -158,9 +158,9 @@ class NomadService(ServersAndClients):
         return await readiness.leader(self._hosts(hosts, "server"), self.transport)
 
     async def wait_ready(self, hosts: Hosts, *, within_s: float, agents_run: Callable[[], Awaitable[None]]) -> None:
-        """A leader, all servers in Raft, a key to sign with, all clients ready. Raises WaitTimeoutError.
+        """Waits for a leader, all servers in Raft, a signing key and ready clients. Raises WaitTimeoutError.
 
-        Gives up after `within_s` without progress: many agents on few cores come up one after the other.
+        Gives up only after `within_s` without progress: many agents on few cores start one after the other.
         """
         from hashidrill.core.util.wait import wait_while_it_moves  # noqa: PLC0415
         from hashidrill.products.nomad import readiness  # noqa: PLC0415 - see above

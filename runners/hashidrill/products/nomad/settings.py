@@ -1,8 +1,8 @@
-"""Nomad's configuration: of the local datacenter's agents, as an agent shows it, and Nomad's own refusals.
+"""Nomad's configuration: what local agents get, what an agent shows, and Nomad's own refusals.
 
-A local client runs as an ordinary user, so it uses no cgroups and mounts nothing, several of them share one machine,
-and raw_exec is the only driver that runs tasks. Keys are those of the file and of `config` of /v1/agent/self (1.10.5).
-Nomad 1.10.5 silently ignores unknown keys: `serve = 3` at the top, `heartbeat_grac` in a block. Nomad's binary holds
+A local client runs as an ordinary user: it uses no cgroups and mounts nothing, several clients share one machine, and
+raw_exec is the only driver that runs tasks. Keys are those of the file and of `config` in /v1/agent/self (1.10.5).
+Nomad 1.10.5 silently ignores unknown keys: `serve = 3` at the top, `heartbeat_grac` in a block. Nomad's binary contains
 the known keys, as the tags of the Go structures that it decodes into.
 """
 
@@ -54,8 +54,8 @@ def fixed(settings: Mapping[str, Any]) -> list[str]:
 
 
 def shown(about: Mapping[str, Any], path: Keys) -> Any:
-    """The value that the agent shows for a key, `Server.HeartbeatGrace` for `server.heartbeat_grace`; None without
-    one.
+    """The value that the agent shows for a key, `Server.HeartbeatGrace` for `server.heartbeat_grace`; None if it shows
+    no such key.
     """
     here: Any = about
     for key in path:
@@ -78,7 +78,7 @@ def reported_as(report: Mapping[str, Any], key: str) -> Any:
     return shown(report, tuple(key.split(".")))
 
 
-def agrees_with(key: str, asked: Any, seen: Any) -> bool | None:  # noqa: ARG001 - Consul's is by the key
+def agrees_with(key: str, asked: Any, seen: Any) -> bool | None:  # noqa: ARG001 - Consul's uses the key
     return agrees(asked, seen)
 
 
@@ -101,7 +101,7 @@ def agrees(asked: Any, seen: Any) -> bool | None:
 
 
 def _seconds(value: Any) -> float | None:
-    """A duration in seconds: Go shows a number of nanoseconds."""
+    """A duration in seconds; Go shows a duration as a number of nanoseconds."""
     if isinstance(value, str):
         return seconds(value)
     return round(value / _NS, 9) if isinstance(value, int) else None
@@ -116,18 +116,18 @@ _BASE: dict[str, Any] = {
     "log_level": "INFO",
     "enable_debug": True,  # serves profiles
     "telemetry": {"disable_hostname": True, "collection_interval": "1s"},
-    # see services.consul.agents: one load generator stands for many clients
+    # see products.consul.settings: one load generator stands for many clients
     "limits": {"http_max_conns_per_client": min(8_000, resource.getrlimit(resource.RLIMIT_NOFILE)[1] // 2)},
-    # uses a Consul agent on the same host, if there is one; Nomad finds its servers without it
+    # Nomad uses a Consul agent on the same host, if there is one, but finds its servers without Consul
     "consul": {"server_auto_join": False, "client_auto_join": False},
 }
 _SERVER: dict[str, Any] = {
     "enabled": True,
     "raft_multiplier": 1,
-    # For a lab: a silent node counts as down after 5 to 7 s, with Nomad's own values after 20 to 30 s.
+    # For a lab: a silent node counts as down after 5 to 7 s; with Nomad's own values, after 20 to 30 s.
     "heartbeat_grace": "3s",
     "min_heartbeat_ttl": "2s",
-    # The same after a change of leaders (Nomad: 5 min). Every node must have found the new leader by then.
+    # The time that nodes have to find a new leader before they count as down (Nomad's own value: 5 min).
     "failover_heartbeat_ttl": "15s",
 }
 _CLIENT: dict[str, Any] = {
@@ -188,14 +188,14 @@ _CHOSEN = frozenset(
         "template",
     }
 )
-"""Below these, names are the author's, or another program's."""
+"""Below these blocks, the author of the file or another program chooses the names."""
 _WARNING = re.compile(r"^WARNING: .*$|^Configuration is (?:in)?valid!?$", re.MULTILINE)
 
 
 def refusal(binary: Path, files: Sequence[Path], settings: Mapping[str, Any], work: Path) -> str:
-    """Nomad's own words if it refuses these files, read in this order, or the keys that it would ignore; "" otherwise.
+    """Nomad's own message if it refuses these files, read in this order, or the keys that it would ignore; else "".
 
-    The files may be a part of a configuration: a further file, below `work`, adds what every agent needs.
+    The files may be only a part of a configuration: a further file, below `work`, adds what every agent needs.
     """
     stand_ins: dict[str, Any] = {} if settings.get("data_dir") else {"data_dir": str(work / "data")}
     if not any(_enabled(settings.get(role)) for role in ("server", "client")):

@@ -19,7 +19,7 @@ _STATE, _START = 3 - _AFTER_NAME - 1, 22 - _AFTER_NAME - 1
 
 @dataclass(frozen=True)
 class TaskProcess:
-    """One process of a task. `pid` with `start_time` (clock ticks since boot) never names another one."""
+    """One process of a task. Only this process has this `pid` and this `start_time` (clock ticks since boot)."""
 
     alloc: str
     job: str
@@ -42,7 +42,7 @@ class TaskProcesses(Protocol):
 
 
 class ProcTasks:
-    """The tasks of one host: Nomad puts the task's identity and its folder into its environment."""
+    """Finds the tasks of one host: Nomad puts each task's identity and folder into the task's environment."""
 
     def __init__(self, host: Host, proc: Path = Path("/proc")) -> None:
         self._host = host

@@ -1,4 +1,4 @@
-"""Small jobs that only one node can take: they show observers how Nomad treats work for that node."""
+"""Small jobs that only one node can run: they show observers how Nomad treats work for that node."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from hashidrill.core.util.wait import wait_until
 from hashidrill.products.nomad import api
 
 PREFIX = "hashidrill-trial-"
-"""The prefix of their ids. Probes and hypotheses do not count them."""
+"""The prefix of these jobs' ids. Probes and hypotheses do not count these jobs."""
 _SECOND = 10**9
 _NEVER = {"Attempts": 0, "Interval": 5 * _SECOND, "Delay": 0, "Mode": "fail"}
 _ENDS_WITHIN_S = 10.0
@@ -16,7 +16,7 @@ _ENDED = ("complete", "failed", "lost")
 
 
 def trial_job(name: str, node_id: str) -> dict[str, Any]:
-    """A job of one task that ends at once, is tried once, and may run on that node alone."""
+    """A job of one task that ends at once, is tried once, and may run only on that node."""
     task = {
         "Name": "trial",
         "Driver": "raw_exec",
@@ -52,8 +52,8 @@ async def would_place(hosts: Hosts, node_id: str) -> bool:
 
 
 async def outcome(hosts: Hosts, node_id: str, name: str) -> str:
-    """How a task on that node ends now: `complete`, `failed`, ...; `not placed`, or `pending` for too long. Raises
-    FaultError.
+    """How a task on that node ends now: `complete`, `failed`, ...; `not placed` or `pending` if it takes too long.
+    Raises FaultError.
     """
     job = trial_job(name, node_id)
     await api.when_led(hosts, "POST", "/v1/jobs", body={"Job": job})

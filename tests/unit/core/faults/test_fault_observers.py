@@ -92,7 +92,7 @@ async def test_a_restore_that_only_one_agent_knows_of_is_not_proven(lie, tmp_pat
     await save.apply(await planned(save, world.target("consul-1"), "0"))
     evidence = await seen(world, "consul.snapshot.restore", "consul-1", lie=lie, snapshot="before")
     assert evidence.ok is not lie, evidence
-    assert ("another server's own copy is not set back" in evidence.measured) is lie
+    assert ("another server's own copy is not restored" in evidence.measured) is lie
 
 
 @pytest.mark.lie

@@ -85,7 +85,7 @@ def test_without_an_address_that_nodes_reach_there_is_no_witness():
         it, _ = load(Dispatch, lambda *_: {}, rate="2/s", witness=True)
         await it.prepare()
 
-    with pytest.raises(DatacenterError, match="cannot say that it ran: its load generator has no address"):
+    with pytest.raises(DatacenterError, match="cannot report: its load generator has no address"):
         run(main())
 
 

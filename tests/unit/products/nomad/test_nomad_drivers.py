@@ -29,10 +29,10 @@ def loaded(nomad):
 @pytest.mark.parametrize(
     ("nomad", "named"),
     [
-        ({"client_config": {"client": {"options": {"driver.allowlist": "raw_exec,exec"}}}}, "exec cannot be had"),
-        ({"client_config": {"plugin": {"docker": {"config": {}}}}}, "docker cannot be had"),
-        ({"client_config": {"plugin": [{"exec": {}}, {"java": {}}]}}, "exec and java cannot be had"),
-        ({"config": {"client": [{"options": [{"driver.whitelist": "docker, raw_exec"}]}]}}, "docker cannot be had"),
+        ({"client_config": {"client": {"options": {"driver.allowlist": "raw_exec,exec"}}}}, "exec cannot be used"),
+        ({"client_config": {"plugin": {"docker": {"config": {}}}}}, "docker cannot be used"),
+        ({"client_config": {"plugin": [{"exec": {}}, {"java": {}}]}}, "exec and java cannot be used"),
+        ({"config": {"client": [{"options": [{"driver.whitelist": "docker, raw_exec"}]}]}}, "docker cannot be used"),
     ],
 )
 def test_a_driver_that_wants_root_is_refused_where_it_is_asked_for(nomad, named):

@@ -94,7 +94,7 @@ def prior(world, kind, host, **params):
     ("kind", "host", "params", "why"),
     [
         ("nomad.node.drain", "nomad-1", {}, "nomad-1 is not a Nomad client; the clients are node-1, node-2"),
-        ("nomad.leader.transfer", "nomad-2", {}, "nomad-2 does not lead, nomad-1 does; put it on nomad:leader"),
+        ("nomad.leader.transfer", "nomad-2", {}, "nomad-2 does not lead, but nomad-1 does; use on: nomad:leader"),
         ("nomad.leader.transfer", "nomad-1", {"to": "node-1"}, "cannot go to node-1; the other voters are nomad-2, n"),
         ("nomad.job.stop", "nomad-1", {"job": "sleeper"}, "knows no job 'sleeper': did you mean sleepers"),
         ("nomad.snapshot.restore", "nomad-1", {"snapshot": SNAPSHOT}, "there is no snapshot 'before' to restore"),
@@ -281,13 +281,13 @@ def test_as_many_are_picked_as_asked_for(world, picked, expected):
 def test_on_a_node_only_its_own_allocations_are_picked(world):
     found = prior(world, "nomad.alloc.signal", "node-2", job=JOB, share="100%")
     assert [world.work.processes[alloc][0] for alloc in found["allocs"]] == ["node-2"]
-    with pytest.raises(FaultError, match="sleepers runs 1 allocations on node-2, and 2 were to be"):
+    with pytest.raises(FaultError, match="sleepers runs 1 allocations on node-2, but the fault needs 2"):
         prior(world, "nomad.alloc.signal", "node-2", job=JOB, count=2)
 
 
 def test_where_no_process_can_be_seen_nothing_is_applied(world):
     world.work.processes.clear()
-    with pytest.raises(FaultError, match="2 of the 2 allocations have no process that can be seen"):
+    with pytest.raises(FaultError, match="2 of the 2 allocations have no visible process"):
         prior(world, "nomad.alloc.fail", "nomad-1", job=JOB, share="100%")
 
 
@@ -310,7 +310,7 @@ def test_a_signal_that_a_task_handles_is_proven_by_what_nomad_wrote(world):
     world.work.register(sleepers())
     fault, undo, evidence = applied(world, "nomad.alloc.signal", job=JOB, count=1, signal="HUP")
     assert evidence.ok, evidence
-    assert "0 ended, 1 handle it and run; Nomad wrote 1 signals" in evidence.measured
+    assert "0 ended, 1 handle it and run; Nomad notes 1 signals" in evidence.measured
     undo["prior"]["signalled"] += 1  # as if it had not been sent
     assert not run(fault.verify(undo, present=True)).ok
 
@@ -323,7 +323,7 @@ def test_a_node_that_is_down_for_another_reason_is_not_disconnected(world):
     world.nodes["id-node-1"]["Status"] = "down"
     evidence = run(fault.verify(undo, present=True))
     assert not evidence.ok
-    assert "the node is down; its last heartbeat was taken 0.3s ago" in evidence.measured
+    assert "the node is down; its last heartbeat was accepted 0.3s ago" in evidence.measured
 
 
 def test_a_node_that_is_gone_already_cannot_be_disconnected(world):
@@ -360,7 +360,7 @@ def test_what_was_registered_since_the_save_is_gone_and_its_processes_run_on(wor
     assert evidence.ok, evidence
     assert "later" not in world.work.registered
     assert evidence.figures["unknown_allocations"] == 2
-    assert "processes of 2 allocations run that no server knows" in evidence.measured
+    assert "2 allocations that no server knows still run" in evidence.measured
     run(fault.revert(undo))
     assert set(world.work.registered) == {JOB}, "its markers are left"
 
@@ -387,7 +387,7 @@ async def test_a_follower_that_kept_the_later_state_is_noticed(world, monkeypatc
     monkeypatch.setattr(world, "_get_jobs", told)
     evidence = await fault.verify(undo, present=True)
     assert not evidence.ok
-    assert "a follower's copy is not set back" in evidence.measured
+    assert "a follower's copy is not restored" in evidence.measured
 
 
 # configuration

@@ -55,18 +55,18 @@ def test_what_works_is_accepted(tmp_path):
         ([SAVE, {**SAVE, "at": "5s"}, RESTORE], r"a snapshot 'before' is saved already"),
         ([{**SAVE, "on": "nomad:servers"}], r"one server is enough"),
         ([{**STOP, "on": "nomad:servers"}], r"one server is enough"),
-        ([{**STOP, "on": "host:node-1"}], r"nomad.job.stop is about servers of Nomad"),
+        ([{**STOP, "on": "host:node-1"}], r"nomad.job.stop targets servers of Nomad"),
         ([{**FAIL, "on": "nomad:clients"}], r"picks from all allocations of a job"),
-        ([STOP, FAIL], r"both stop or end what the same job runs"),
-        ([{**CUT, "on": "nomad:leader"}], r"nomad.node.disconnect is about clients of Nomad"),
+        ([STOP, FAIL], r"both stop or end tasks of the same job"),
+        ([{**CUT, "on": "nomad:leader"}], r"nomad.node.disconnect targets clients of Nomad"),
         (
             [CUT, step("process.kill", "host:node-1")],
-            r"the node itself must report that no server takes its heartbeats",
+            r"the node itself must report that no server accepts its heartbeats",
         ),
         ([step("nomad.config", set={"data_dir": "/x"})], r"data_dir cannot be changed"),
         (
             [step("nomad.config", "host:nomad-1", set=CONFIG), step("process.pause", "host:nomad-2")],
-            r"another one restarting, nobody may lead",
+            r"another one restarting, no server may lead",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Changes configuration keys of a Nomad agent, server or client, by a restart, and restores them by another one."""
+"""Changes configuration keys of a Nomad agent, server or client, by a restart; another restart restores them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -24,7 +24,7 @@ _ONE_AGENT = "they may target the same host, and one would stop the agent that t
 
 
 class ConfigParams(Strict):
-    """What to set, as in Nomad's configuration file."""
+    """Which configuration keys to set."""
 
     set_: dict[str, Any] = Field(alias="set", min_length=1)
     """Keys and values as in Nomad's configuration file: `{server: {heartbeat_grace: 10s}}`."""
@@ -41,7 +41,7 @@ class ConfigParams(Strict):
 
 
 class NomadConfig(BaseFault[ConfigParams]):
-    """Changes agent configuration: restarts one agent after the other; tasks of a client go on meanwhile.
+    """Changes agent configuration: restarts one agent after the other; a client's tasks go on meanwhile.
 
     Limits: keys on which the datacenter depends (`data_dir`, `server.bootstrap_expect`, addresses, ports) are refused.
     A leader that restarts loses its leadership.
@@ -53,7 +53,7 @@ class NomadConfig(BaseFault[ConfigParams]):
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, AgentFiles, ProcessControl, Processes})
     observer: ClassVar[Observer] = Observer(
         "the configuration that the agent shows, and its process",
-        "the injector reads the file back; keys that the agent does not show rely on the process being a new one",
+        "the injector reads the file back; for keys that the agent does not show, only a new process is proof",
     )
     cases: ClassVar[Cases] = Cases(on=(("nomad:leader", {"set": {"server": {"heartbeat_grace": "4s"}}}),))
 
@@ -68,13 +68,13 @@ class NomadConfig(BaseFault[ConfigParams]):
         claims = [needs(HOST), takes(self.kind), takes(AGENT, _ONE_AGENT)]
         servers = frozenset(place.having("nomad", "server"))
         if place.hosts & servers and len(servers) > 1:
-            why = f"with one of {len(servers)} servers of Nomad away and another one restarting, nobody may lead"
+            why = f"with one of {len(servers)} servers of Nomad away and another one restarting, no server may lead"
             own = place.hosts if len(place.hosts) == 1 else frozenset()
             claims.append(needs(ANSWERS, why, where=servers - own, local=False))
         return claims
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
-        """Raises FaultError for settings that the agent already has, and for a server without which none can lead."""
+        """Raises FaultError if the agent already has these settings, or if no server could lead without this one."""
         host = self.hosts.host(target.host)
         config = await host.use(AgentFiles).agent_config(api.AGENT)
         if merge(config, self.params.set_) == config:
@@ -108,7 +108,7 @@ class NomadConfig(BaseFault[ConfigParams]):
         await self._restarted(self._host(undo), merge(undo["prior"]["config"], self.params.set_))
 
     async def _restarted(self, host: Host, config: Mapping[str, Any]) -> None:
-        """Stops, writes, starts: so an agent running with the former file on disk has never read another one."""
+        """Stops, writes, starts: so an agent that runs while the former file is on disk has read only that file."""
         async with self.hosts.turn(_TURN):
             await self._check_majority(host)
             await host.use(ProcessControl).stop_agent(api.AGENT)
@@ -129,9 +129,9 @@ class NomadConfig(BaseFault[ConfigParams]):
             except (FaultError, KeyError, ValueError, TypeError) as error:
                 return None, str(error)
             fine = raft["state"] in ("Leader", "Follower") and bool(led)
-            return (True if fine else None), f"{raft['state']}, {led or 'nobody'} leads"
+            return (True if fine else None), f"{raft['state']}, {led or 'no server'} leads"
 
-        await wait_until(f"nomad on {host.name} to be in step again", in_step, within_s=_BACK_WITHIN_S, gap_s=0.2)
+        await wait_until(f"nomad on {host.name} to catch up", in_step, within_s=_BACK_WITHIN_S, gap_s=0.2)
 
     def _asked(self) -> dict[str, Any]:
         return {nested.dotted(path): value for path, value in nested.leaves(self.params.set_)}

@@ -1,4 +1,4 @@
-"""Declarations that faults of Nomad share: for its clients, or for its servers."""
+"""Declarations that Nomad's faults share, for its clients and for its servers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def not_among(kind: str, place: Place, role: str) -> Iterator[Trouble]:
     rightly = {each.host for each in NomadService(nomad).places() if each.role == role}
     if place.hosts and not place.hosts & rightly:
         example = "nomad:leader or host:nomad-1" if role == "server" else "nomad:one-client or host:node-1"
-        yield ("on",), f"{kind} is about {role}s of Nomad, and {place.on} are none; write {example}"
+        yield ("on",), f"{kind} targets {role}s of Nomad, but {place.on} has none; write {example}"
 
 
 class OfNodes(BaseFault[P]):
@@ -56,11 +56,11 @@ class OfNodes(BaseFault[P]):
 
 def work_of(job: str) -> Claim:
     """The tasks of a job, on any node."""
-    return takes(f"what {job} runs", "both stop or end what the same job runs", where=EVERYWHERE, local=False)
+    return takes(f"what {job} runs", "both stop or end tasks of the same job", where=EVERYWHERE, local=False)
 
 
 class OfWork(BaseFault[P]):
-    """Base of faults of a job, which all servers know: on one server, and never on several hosts."""
+    """Base of faults of a job. All servers know the job, so the fault targets one server, never several hosts."""
 
     at_a_time: ClassVar[int | None] = 0
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi})

@@ -1,4 +1,4 @@
-"""Leadership of Nomad's servers: transfer it."""
+"""Transfers the leadership of Nomad's servers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
@@ -18,30 +18,30 @@ from hashidrill.products.nomad.faults.declared import LEADERSHIP, nomad_of, not_
 
 
 class TransferParams(Strict):
-    """The new leader; by default, the first of the others by name."""
+    """The new leader; by default, the first other voter by name."""
 
     to: Annotated[str, StringConstraints(pattern=NAME_PATTERN)] | None = None
-    """A server's name, like nomad-2; without it, the first of the others by name."""
+    """A server's name, like nomad-2; by default, the first other voter by name."""
 
 
 class LeaderTransfer(BaseFault[TransferParams]):
     """Moves the leadership of Nomad's servers once, by a transfer.
 
-    Limits: an error on a server that does not lead. Use `nomad:leader`.
+    Limits: an error if the server does not lead. Use `nomad:leader`.
     """
 
     kind: ClassVar[str] = "nomad.leader.transfer"
     Params: ClassVar[type[Strict]] = TransferParams
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi})
     observer: ClassVar[Observer] = Observer(
-        "the Raft state and term that each server reports of itself",
+        "the Raft state and term that each server reports for itself",
         "Nomad's HTTP API",
     )
     once: ClassVar[bool] = True
     cases: ClassVar[Cases] = Cases(on=(("nomad:leader", {}),), momentary=True)
 
     def uses(self, place: Place) -> Sequence[Claim]:
-        return (needs(HOST), takes(LEADERSHIP, "both are about who leads", where=EVERYWHERE, local=False))
+        return (needs(HOST), takes(LEADERSHIP, "both decide who leads", where=EVERYWHERE, local=False))
 
     def troubles(self, place: Place) -> Iterable[Trouble]:
         yield from not_among(self.kind, place, "server")
@@ -59,7 +59,7 @@ class LeaderTransfer(BaseFault[TransferParams]):
     async def prior(self, target: Target) -> Mapping[str, Any]:
         leader, term = await api.leader_of_terms(self.hosts)
         if leader != target.host:
-            raise FaultError(f"{target.host} does not lead, {leader or 'nobody'} does; put it on nomad:leader")
+            raise FaultError(f"{target.host} does not lead, but {leader or 'none'} does; use on: nomad:leader")
         voters = await api.raft_voters(self.hosts)
         others = sorted(name for name in voters if name != target.host)
         to = self.params.to or next(iter(others), None)
@@ -79,11 +79,11 @@ class LeaderTransfer(BaseFault[TransferParams]):
         """In force: another server leads, in a later term, by each server's own report. Gone: a server leads."""
         prior = undo["prior"]
         leader, term = await api.leader_of_terms(self.hosts)
-        measured = f"{leader or 'nobody'} leads in term {term}"
+        measured = f"{leader or 'no server'} leads in term {term}"
         if present:
             asked = f"{prior['to']} leads, after {prior['leader']} in term {prior['term']}"
             return Evidence(leader == prior["to"] and term > prior["term"], asked, measured, {"term": term})
-        return Evidence(leader is not None, "somebody leads", measured)
+        return Evidence(leader is not None, "a server leads", measured)
 
     async def revert(self, undo: Undo) -> None:
         return

@@ -1,4 +1,4 @@
-"""Faults of one client of Nomad: drained, ineligible, cut off from the servers, or a black hole for work."""
+"""Faults of one Nomad client: drains it, makes it ineligible or a black hole, or cuts it off from the servers."""
 
 import zlib
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from hashidrill.products.nomad.settings import RPC_PORT, data_dir
 from hashidrill.products.nomad.tasks import TaskProcesses
 
 _OBSERVER = Observer(
-    "the scheduler's plan for a job that only this node can take; the node and its allocations in a follower's state",
+    "the scheduler's plan for a job that only this node can run; the node and its allocations in a follower's state",
     "Nomad's HTTP API",
 )
 _NS = 1_000_000_000
@@ -33,12 +33,12 @@ _OBSERVED_WITHIN_S = 15.0
 
 class _Ineligible(OfNodes[P]):
     def rights(self) -> Sequence[Right]:
-        """Planning a job, which the observer does, needs the right to submit one."""
+        """The observer plans a job, which needs the right to submit jobs."""
         return (*rights.READS, rights.right("node", "", "write"), rights.work("submit-job"))
 
     @property
     def observed_within_s(self) -> float:
-        """Three questions to servers, each of which may be busy because of the experiment."""
+        """The observer asks servers three times, and each server may be busy because of the experiment."""
         return _OBSERVED_WITHIN_S
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
@@ -57,7 +57,7 @@ class _Ineligible(OfNodes[P]):
 
 
 class NodeEligibility(_Ineligible[NoParams]):
-    """The scheduler places nothing more on the node; its tasks go on.
+    """Keeps the scheduler from placing more work on the node; its tasks go on.
 
     Limits: refused on a host without a Nomad client, and on a node that is already ineligible.
     """
@@ -85,7 +85,7 @@ class NodeEligibility(_Ineligible[NoParams]):
 
 
 class DrainParams(Strict):
-    """The time that tasks get before they are ended anyway."""
+    """The time that tasks have before they are stopped anyway."""
 
     deadline: Duration = Field(default=Duration("30s"), gt=0)
     """How long tasks have before they are stopped anyway."""
@@ -94,8 +94,8 @@ class DrainParams(Strict):
 class NodeDrain(_Ineligible[DrainParams]):
     """Moves all work away from the node, as before maintenance; remaining work is stopped at the deadline.
 
-    Limits: in force once the node is empty, so it may take as long as `deadline` to be proven. Work that fits on no
-    other node is stopped and waits (`nomad.evals_blocked`).
+    Limits: the fault is in force once the node is empty, so its proof may take as long as `deadline`. Work that fits on
+    no other node is stopped and waits (`nomad.evals_blocked`).
     """
 
     kind: ClassVar[str] = "nomad.node.drain"
@@ -138,20 +138,20 @@ _TRIED_WITHIN_S = 45.0
 
 
 class NodeBlackHole(OfNodes[NoParams]):
-    """Breaks the node's folder of allocations: each new one fails at once, and the node stays ready and empty.
+    """Breaks the node's folder of allocations: each new allocation fails at once; the node stays ready and empty.
 
     Running tasks go on. The agent heartbeats, answers, and reports its driver as healthy.
 
-    Limits: each look takes a second or two, because it starts a task. A node on which tasks already fail is refused.
-    It may be in force together with `nomad.node.eligibility`, which is the mitigation: begin that later, and end it
-    earlier.
+    Limits: each observation takes a second or two, because it starts a task. The fault is refused if tasks already fail
+    on the node. It may be in force together with `nomad.node.eligibility`, which is the mitigation: start the
+    mitigation later, and end it earlier.
     """
 
     kind: ClassVar[str] = "nomad.node.black_hole"
     cases: ClassVar[Cases] = Cases(on=(("nomad:one-client", {}),))
     observer: ClassVar[Observer] = Observer(
-        "how a batch job ends that only this node can take; while the node is ineligible, the mode of its folder",
-        "while the node is ineligible: the folder that the injector changes",
+        "how a batch job that only this node can run ends; while the node is ineligible, the mode of its folder",
+        "the folder that the injector changes, while the node is ineligible",
     )
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentFiles})
 
@@ -163,8 +163,8 @@ class NodeBlackHole(OfNodes[NoParams]):
         return _TRIED_WITHIN_S
 
     def uses(self, place: Place) -> Sequence[Claim]:
-        """Does not claim the placement of work: an operator would make the node ineligible meanwhile."""
-        return (needs(HOST), takes("the node's folder of allocations", "both decide whether it takes new ones"))
+        """Does not claim the placement of work, because an operator would make the node ineligible meanwhile."""
+        return (needs(HOST), takes("the node's folder of allocations", "both decide whether it accepts new ones"))
 
     def _folder(self, host: str) -> Path:
         return data_dir(self.hosts.host(host).use(AgentFiles).data) / "alloc"
@@ -173,7 +173,7 @@ class NodeBlackHole(OfNodes[NoParams]):
         prior = await super().prior(target)
         ended = await trial_jobs.outcome(self.hosts, prior["node"], _trial(f"{target.host}-before"))
         if ended != "complete":
-            raise FaultError(f"a task on {target.host} is {ended} already: the node takes no work without this fault")
+            raise FaultError(f"a task on {target.host} is {ended} already: the node runs no work without this fault")
         folder = self._folder(target.host)
         try:
             mode = folder.stat().st_mode & 0o777
@@ -185,7 +185,7 @@ class NodeBlackHole(OfNodes[NoParams]):
         self._folder(undo["host"]).chmod(_READ_ONLY)
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """Uses a trial job; if the node was made ineligible meanwhile, it checks the folder."""
+        """Uses a trial job or, if the node was made ineligible meanwhile, the mode of the folder."""
         node = self._node(undo)
         looks = await api.from_copy(self.hosts, f"/v1/node/{node}")
         if looks["Status"] == "ready" and looks["SchedulingEligibility"] == "ineligible":
@@ -195,18 +195,18 @@ class NodeBlackHole(OfNodes[NoParams]):
         if present:
             fine = looks["Status"] == "ready" and looks["SchedulingEligibility"] == "eligible"
             return Evidence(
-                fine and ended == "failed", "a task on the node fails, and the node looks ready and eligible", measured
+                fine and ended == "failed", "a task on the node fails, and the node is ready and eligible", measured
             )
         return Evidence(ended == "complete", "a task on the node completes", measured)
 
     def _by_its_folder(self, undo: Undo, *, present: bool) -> Evidence:
         mode = self._folder(undo["host"]).stat().st_mode & 0o777
         takes_none = not mode & _WRITABLE
-        said = "takes none" if takes_none else "takes some"
+        said = "read-only" if takes_none else "writable"
         return Evidence(
             takes_none is present,
-            f"the node's folder of allocations takes {'none' if present else 'some'}",
-            f"it {said} (mode {mode:o}); the node is ready and ineligible, so no task can be tried there",
+            f"the node's folder of allocations is {'read-only' if present else 'writable'}",
+            f"it is {said} (mode {mode:o}); the node is ready and ineligible, so no task can be tried there",
         )
 
     async def revert(self, undo: Undo) -> None:
@@ -214,12 +214,12 @@ class NodeBlackHole(OfNodes[NoParams]):
 
 
 def _trial(of: str) -> str:
-    """A name that reveals nothing: readers of Nomad's jobs and allocations see it, trainees included."""
+    """A name that reveals nothing, because all readers of Nomad's jobs and allocations see it, even trainees."""
     return f"{zlib.crc32(of.encode()):08x}"
 
 
 _SEEN_WITHIN_S = 60.0
-"""Nomad's own settings: a silent node is down after 20 to 30 s, and a node that was down retries every 1 to 30 s."""
+"""With Nomad's own settings, a silent node is down after 20 to 30 s, and a node that was down retries in 1 to 30 s."""
 _AWAY = ("down", "disconnected")
 
 
@@ -233,14 +233,14 @@ class _Heartbeat:
         return self.last_s > self.ttl_s
 
     def __str__(self) -> str:
-        return f"its last heartbeat was taken {self.last_s:.1f}s ago (due every {self.ttl_s:.1f}s)"
+        return f"its last heartbeat was accepted {self.last_s:.1f}s ago (due every {self.ttl_s:.1f}s)"
 
 
 class NodeDisconnect(OfNodes[NoParams]):
     """Drops packets from the node's agent to Nomad's servers, so its heartbeats stop; its tasks, and Consul, go on.
 
-    Limits: in force after 5 to 7 s with this datacenter's settings, after 20 to 30 s with Nomad's own. A node that
-    comes back stops allocations that were replaced meanwhile.
+    Limits: the fault is in force after 5 to 7 s with the local datacenter's settings, after 20 to 30 s with Nomad's
+    own. A node that comes back stops allocations that were replaced meanwhile.
     """
 
     kind: ClassVar[str] = "nomad.node.disconnect"
@@ -263,7 +263,7 @@ class NodeDisconnect(OfNodes[NoParams]):
         return (
             *super().uses(place),
             takes(connections(RPC_PORT), where=cut, meets=ON_CONNECTIONS),
-            needs(ANSWERS, "the node itself must report that no server takes its heartbeats"),
+            needs(ANSWERS, "the node itself must report that no server accepts its heartbeats"),
         )
 
     def plan_more(self, target: Target) -> dict[str, Any]:
@@ -283,7 +283,7 @@ class NodeDisconnect(OfNodes[NoParams]):
         await self._host(undo).use(PacketFilter).set_packet_rules(table_of(undo["fault_id"]), [rule])
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """Needs the servers' report and the node's: either alone could have another cause."""
+        """Needs the servers' report and the node's report: each report alone could have another cause."""
         status = str((await api.from_copy(self.hosts, f"/v1/node/{self._node(undo)}"))["Status"])
         heartbeat = await self._heartbeat(undo)
         before = set(undo["prior"]["tasks"])
@@ -291,9 +291,9 @@ class NodeDisconnect(OfNodes[NoParams]):
         measured = f"the node is {status}; {heartbeat}; {still} of {len(before)} processes of its tasks still run"
         figures: dict[str, float | str] = {"last_heartbeat_s": heartbeat.last_s, "tasks": len(before), "still": still}
         if present:
-            asked = "the servers call the node down, and it reports that none takes its heartbeats"
+            asked = "the servers call the node down, and it reports that no server accepts its heartbeats"
             return Evidence(status in _AWAY and heartbeat.late, asked, measured, figures)
-        asked = "the node is ready, and reports that its heartbeats are taken"
+        asked = "the node is ready, and reports that its heartbeats are accepted"
         return Evidence(status == "ready" and not heartbeat.late, asked, measured, figures)
 
     async def _heartbeat(self, undo: Undo) -> _Heartbeat:
@@ -304,7 +304,7 @@ class NodeDisconnect(OfNodes[NoParams]):
         except (ValueError, KeyError, TypeError):
             last_s = ttl_s = None
         if last_s is None or ttl_s is None:
-            raise FaultError(f"{undo['host']} does not say when its last heartbeat was taken: {api.said(answer)}")
+            raise FaultError(f"{undo['host']} does not say when its last heartbeat was accepted: {api.said(answer)}")
         return _Heartbeat(last_s, ttl_s)
 
     async def revert(self, undo: Undo) -> None:

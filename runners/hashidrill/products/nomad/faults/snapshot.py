@@ -1,8 +1,8 @@
 """Saves a snapshot of Nomad's state during the run, and restores it later.
 
 Both happen once, and reverting does not undo them: jobs registered since the save are gone, and nodes run
-allocations that no server knows, until they hear so. The observer reads the snapshot file itself, and markers: jobs
-that must be present, or absent.
+allocations that no server knows, until the servers tell them to stop. The observer reads the snapshot file itself, and
+marker jobs that must be present or absent.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ _STATE = "Nomad's state as a whole"
 
 class _OfTheState(OfWork[P]):
     def uses(self, place: Place) -> Sequence[Claim]:
-        return (*super().uses(place), takes(_STATE, "both save or restore all of it", where=EVERYWHERE, local=False))
+        return (*super().uses(place), takes(_STATE, "both save or restore it", where=EVERYWHERE, local=False))
 
     def rights(self) -> Sequence[Right]:
         return (*rights.READS, *rights.JOBS, rights.STATE)
@@ -38,7 +38,7 @@ class _OfTheState(OfWork[P]):
 class SnapshotSave(SavesSnapshot, _OfTheState[SaveParams]):
     """Saves a snapshot of Nomad's state in the recording, for a later restore.
 
-    Limits: those of `consul.snapshot.save`.
+    Limits: the same as for `consul.snapshot.save`.
     """
 
     kind: ClassVar[str] = "nomad.snapshot.save"
@@ -67,25 +67,25 @@ class SnapshotSave(SavesSnapshot, _OfTheState[SaveParams]):
         )
 
     async def revert(self, undo: Undo) -> None:
-        """Removes only a marker left by an interrupted save: the snapshot itself changes nothing."""
+        """Removes only the marker, if an interrupted save left it: a snapshot itself changes nothing."""
         await markers.remove(self.hosts, self.params.name)
 
 
 class SnapshotRestore(RestoresSnapshot, _OfTheState[RestoreParams]):
     """Restores a snapshot of Nomad's state saved earlier in the run. Reverting does not undo the restore.
 
-    Limits: those of `consul.snapshot.restore`.
+    Limits: the same as for `consul.snapshot.restore`.
     """
 
     kind: ClassVar[str] = "nomad.snapshot.restore"
     observer: ClassVar[Observer] = Observer(
-        "the leader's and a follower's own copy of the markers", "the markers are the fault's own jobs"
+        "the markers, in the leader's and a follower's own copy", "the markers are the fault's own jobs"
     )
     cases: ClassVar[Cases] = Cases(on=(("nomad:leader", {"snapshot": "before"}),), momentary=True)
 
     @property
     def observed_within_s(self) -> float:
-        """Followers get the whole state from the leader after it has taken it."""
+        """Followers get the whole state from the leader only after the leader has restored it."""
         return 30.0
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
@@ -110,16 +110,16 @@ class SnapshotRestore(RestoresSnapshot, _OfTheState[RestoreParams]):
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
         if not present:
             return await _over(self.hosts, undo["fault_id"], [self.params.snapshot, undo["fault_id"]])
-        asked = "the save's marker from before the snapshot, and none of the jobs registered just before the restore"
+        asked = "the save's marker is back, and the marker registered just before the restore is gone"
         back = [await self._is_back(undo, copy=copy) for copy in (False, True)]
         if all(back) and not self.restored_file.is_file():
             await anyio.to_thread.run_sync(keep, self.restored_file, await _take(self._host(undo)))
         known = {one["ID"] for one in await api.from_copy(self.hosts, "/v1/allocations")}
         unknown = await self._allocs_with_processes() - known
-        words = {True: "set back", False: "not set back"}
+        words = {True: "restored", False: "not restored"}
         measured = (
-            f"the leader's state is {words[back[0]]}, a follower's copy is {words[back[1]]}; processes of"
-            f" {len(unknown)} allocations run that no server knows"
+            f"the leader's state is {words[back[0]]}, a follower's copy is {words[back[1]]};"
+            f" {len(unknown)} allocations that no server knows still run"
         )
         figures: dict[str, float | str] = {"index": undo["prior"]["index"], "unknown_allocations": len(unknown)}
         return Evidence(all(back), asked, measured, figures)
@@ -138,8 +138,8 @@ class SnapshotRestore(RestoresSnapshot, _OfTheState[RestoreParams]):
 async def _over(hosts: Any, fault_id: str, names: Sequence[str]) -> Evidence:
     taken = await markers.takes_a_write(hosts, fault_id)
     left = [name for name in names if await markers.look(hosts, name) is not None]
-    words = f"it {'takes a write' if taken else 'does not show what was written'}; left: {', '.join(left) or 'nothing'}"
-    return Evidence(taken and not left, "Nomad takes a write, and the markers are gone", words)
+    words = f"it {'accepts a write' if taken else 'does not show a write'}; left: {', '.join(left) or 'nothing'}"
+    return Evidence(taken and not left, "Nomad accepts a write, and the markers are gone", words)
 
 
 async def _take(host: Host) -> bytes:

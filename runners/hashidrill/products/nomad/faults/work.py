@@ -27,7 +27,7 @@ JobId = Annotated[str, StringConstraints(pattern=r"^[^\s?#%]{1,200}$")]
 class JobParams(Strict):
     """Which job."""
 
-    job: JobId = Field(description="The id of a job; that of a load is hashidrill-LOAD")
+    job: JobId = Field(description="The id of a job; a load's job is hashidrill-LOAD")
 
 
 def path_of(job: str) -> str:
@@ -46,7 +46,7 @@ async def _led(hosts: Hosts, path: str, params: Mapping[str, str]) -> Any:
 
 
 async def is_stopped(hosts: Hosts, job: str, *, copy: bool = False) -> bool | None:
-    """Whether the job is stopped; None for one that Nomad does not know. `copy`: by a follower's own state."""
+    """Whether the job is stopped; None if Nomad does not know the job. `copy`: by a follower's own state."""
     found = await _found(hosts, job, copy=copy)
     return None if found is None else bool(found["Stop"])
 
@@ -83,15 +83,15 @@ _STOPPED_WITHIN_S = 45.0
 class StopParams(JobParams):
     """The job to stop, and whether Nomad also purges it."""
 
-    purge: bool = Field(default=False, description="Nomad forgets the job, as `nomad job stop -purge` makes it")
+    purge: bool = Field(default=False, description="Nomad also forgets the job, as with `nomad job stop -purge`")
 
 
 class JobStop(OfWork[StopParams]):
     """Stops a job, and with it all of its allocations; reverting registers it again, unchanged.
 
-    Limits: in force once all tasks have ended, which takes as long as their job gives them. A job that runs nothing,
-    like one that is only dispatched, is proven by Nomad's report alone. Periodic or dispatched jobs that it started go
-    on.
+    Limits: the fault is in force once all tasks have ended, which takes as long as their job allows. If the job itself
+    runs nothing, because it is only dispatched, Nomad's report alone is proof. Periodic or dispatched jobs that it
+    started go on.
     """
 
     kind: ClassVar[str] = "nomad.job.stop"
@@ -99,7 +99,7 @@ class JobStop(OfWork[StopParams]):
     Params: ClassVar[type[StopParams]] = StopParams
     observer: ClassVar[Observer] = Observer(
         "the processes of the job's tasks on all nodes (/proc), and the job in a follower's state",
-        "nothing for a job that runs; one that runs nothing is read through Nomad's HTTP API alone",
+        "nothing if the job runs tasks; a job without tasks is read only through Nomad's HTTP API",
     )
 
     def rights(self) -> Sequence[Right]:
@@ -176,8 +176,8 @@ class _OfAllocations(OfWork[P]):
         return (*rights.READS, *rights.JOBS)
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
-        """The picked allocations, and the processes of their tasks. Raises FaultError if too few run, or none can be
-        seen.
+        """The picked allocations, and the processes of their tasks. Raises FaultError if too few allocations run, or if
+        the processes of one cannot be seen.
         """
         await registered(self.hosts, self.params.job)
         live = [one for one in await allocations(self.hosts, self.params.job) if runs(one)]
@@ -187,14 +187,14 @@ class _OfAllocations(OfWork[P]):
         wanted = self.params.count or math.ceil(float(self.params.share) * len(live))
         if not live or len(live) < wanted:
             raise FaultError(
-                f"{self.params.job} runs {len(live)} allocations{where}, and {wanted or 'some'} were to be"
+                f"{self.params.job} runs {len(live)} allocations{where}, but the fault needs {wanted or 'some'}"
             )
         picked = [one["ID"] for one in live[:wanted]]
         processes = await self._processes(picked)
         unseen = set(picked) - {one.alloc for one in processes}
         if unseen:
             raise FaultError(
-                f"{len(unseen)} of the {len(picked)} allocations have no process that can be seen: nothing would show"
+                f"{len(unseen)} of the {len(picked)} allocations have no visible process, so no effect could be seen"
             )
         return {
             "allocs": picked,
@@ -207,7 +207,7 @@ class _OfAllocations(OfWork[P]):
         return [one for one in await tasks.on_all_nodes(self.hosts) if one.alloc in picked]
 
     async def _signal(self, alloc: str, name: str) -> str:
-        """Nomad's reason for not sending it to all tasks of the allocation; "" on success."""
+        """Nomad's reason for not sending the signal to all tasks of the allocation; "" on success."""
         try:
             path = f"/v1/client/allocation/{alloc}/signal"
             await api.when_led(self.hosts, "POST", path, body={"Signal": name, "Task": ""})
@@ -219,14 +219,14 @@ class _OfAllocations(OfWork[P]):
 class FailParams(PickParams):
     """The time for which Nomad may keep restarting the tasks."""
 
-    within: Duration = Field(default=Duration("60s"), gt=0, le=600, description="Until Nomad gives the allocations up")
+    within: Duration = Field(default=Duration("60s"), gt=0, le=600, description="How long Nomad may take to give up")
 
 
 class AllocFail(_OfAllocations[FailParams]):
     """Kills the tasks of some allocations, again after each restart, until Nomad gives them up as failed.
 
-    Limits: a job whose `restart` block never gives up (`mode = "delay"`) does not fail: an error after `within`. With
-    Nomad's own settings a service is restarted twice, 15 s later each time.
+    Limits: an error after `within` if the job's `restart` block never gives up (`mode = "delay"`). With Nomad's own
+    settings, a service is restarted twice, each time after 15 s.
     """
 
     kind: ClassVar[str] = "nomad.alloc.fail"
@@ -239,7 +239,7 @@ class AllocFail(_OfAllocations[FailParams]):
     )
 
     async def apply(self, undo: Undo) -> None:
-        """Raises WaitTimeoutError where the job's `restart` goes on for longer than `within`."""
+        """Raises WaitTimeoutError if Nomad restarts the tasks for longer than `within`."""
         left = set(undo["prior"]["allocs"])
         said = ""
 
@@ -266,7 +266,7 @@ class AllocFail(_OfAllocations[FailParams]):
         measured = f"of {len(picked)} allocations: {shown}; {left} of their processes run"
         figures: dict[str, float | str] = {"allocations": len(picked), "failed": states["failed"], "processes": left}
         if present:
-            asked = "all of them are failed, and none of their processes runs"
+            asked = "all of them have failed, and none of their processes runs"
             return Evidence(states["failed"] == len(picked) and not left, asked, measured, figures)
         return Evidence(True, "Nomad answers; failed allocations stay failed, and Nomad replaces them", measured)
 
@@ -275,7 +275,7 @@ class AllocFail(_OfAllocations[FailParams]):
 
 
 class SignalParams(PickParams):
-    """The signal. STOP freezes tasks until the fault is reverted; the effect of the others depends on the tasks."""
+    """The signal. STOP freezes tasks until the fault is reverted; other signals do what the tasks make of them."""
 
     signal: Literal["STOP", "KILL", "TERM", "INT", "HUP", "QUIT", "USR1", "USR2"] = "STOP"
     """STOP, KILL, TERM, INT, HUP, QUIT, USR1 or USR2."""
@@ -284,8 +284,8 @@ class SignalParams(PickParams):
 class AllocSignal(_OfAllocations[SignalParams]):
     """Sends a signal to the tasks of some allocations. STOP freezes them: Nomad still reports them as running.
 
-    Limits: refused if fewer allocations run than `count`, and if their processes cannot be seen, as in a task driver
-    that hides them.
+    Limits: refused if fewer allocations run than `count`, or if their processes cannot be seen, because their task
+    driver hides them.
     """
 
     kind: ClassVar[str] = "nomad.alloc.signal"
@@ -344,12 +344,12 @@ class AllocSignal(_OfAllocations[SignalParams]):
         ended = sum(one is None for one in before)
         handled = sum(one is not None and number in one.catches for one in before)
         told = await self._signalled(prior["allocs"]) - prior["signalled"]
-        measured = f"of {len(before)} processes {ended} ended, {handled} handle it and run; Nomad wrote {told} signals"
+        measured = f"of {len(before)} processes {ended} ended, {handled} handle it and run; Nomad notes {told} signals"
         fine = ended + handled == len(before) and (not handled or told >= len(prior["allocs"]))
-        return Evidence(fine, "each process ended, or handles the signal and got it", measured, {"ended": ended})
+        return Evidence(fine, "each process ended, or handles the signal and received it", measured, {"ended": ended})
 
     async def revert(self, undo: Undo) -> None:
-        """Continues frozen tasks; ignores those that have ended. Raises FaultError for one that cannot be reached."""
+        """Continues frozen tasks and ignores ended tasks. Raises FaultError for a task that cannot be reached."""
         if self.params.signal != "STOP":
             return
         for one in await self._processes(undo.get("prior", {}).get("allocs", ())):

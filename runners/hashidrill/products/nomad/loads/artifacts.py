@@ -1,7 +1,7 @@
-"""`nomad.artifacts`: builds that download what they need, as real Nomad tasks do: by their `artifact` stanza.
+"""`nomad.artifacts`: builds that download what they need by their `artifact` stanza, as real Nomad tasks do.
 
-The artifact lies on the disk of one node, where a task has put it, and that node's agent serves it (Nomad's own file
-API): what breaks that node's disk breaks the downloads. Builds run on the other nodes.
+The artifact is on the disk of one node, where a task has written it, and that node's agent serves it (Nomad's own file
+API), so a fault of that node's disk breaks the downloads. Builds run on the other nodes.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _FILE = "artifact"
 class Build:
     """The result of one build, from the events of its task: its `Operation.detail`.
 
-    `failed_downloads`: of the ten events that Nomad keeps for a task. `restarts`: how often Nomad tried the task
-    again.
+    `failed_downloads`: how many of the ten events that Nomad keeps for a task are such failures. `restarts`: how often
+    Nomad restarted the task.
     """
 
     node: str
@@ -72,17 +72,17 @@ class Artifacts(NomadLoad):
     """
 
     kind: ClassVar[str] = "nomad.artifacts"
-    not_by_address: ClassVar[str] = "its store and its reports are for a datacenter of our own"
+    not_by_address: ClassVar[str] = "its store of artifacts works only in a local datacenter"
 
     class Params(Strict):
-        """Nomad itself tries a failed download again only as often as the task's restart policy says: `retries`."""
+        """Nomad itself retries a failed download only as often as the task's restart policy says: `retries`."""
 
         rate: Rate = Field(gt=0, le=20)
         """Builds offered, at most 20/s; each starts processes: on two cores, 2/s is a lot."""
         retries: int = Field(default=0, ge=0, le=5, description="Restarts that the policy of the task allows")
-        gap: Duration = Field(default=Duration("1s"), gt=0, description="Before each restart")
-        size: Size = Field(default=Size("64KiB"), gt=0, le=64 * 2**20, description="Of the artifact")
-        checksum: bool = Field(default=True, description="The stanza names the artifact's checksum")
+        gap: Duration = Field(default=Duration("1s"), gt=0, description="Delay before each restart")
+        size: Size = Field(default=Size("64KiB"), gt=0, le=64 * 2**20, description="Size of the artifact")
+        checksum: bool = Field(default=True, description="Whether the stanza has the artifact's checksum")
         store: Annotated[str, StringConstraints(pattern=NODE_NAME)] = Field(
             default="node-1", description="The node whose disk holds the artifact, and that runs no builds"
         )
@@ -184,7 +184,7 @@ class Artifacts(NomadLoad):
             await asyncio.sleep(_LOOK_EVERY_S)
 
     async def clean_up(self) -> None:
-        """Nomad removes the builds, which have ended, by itself."""
+        """Removes both jobs. Nomad itself removes the builds, because they have ended."""
         for job_id in (self.job_id, self._store_id):
             await self.remove(job_id)
 
@@ -207,7 +207,7 @@ def outcome(alloc: Mapping[str, Any]) -> Reply | None:
 
 
 def _where_it_lies(answer: Answer) -> str | None:
-    """The artifact's path in its node's API, once the task that wrote it sleeps."""
+    """The artifact's path in its node's API, once the task that writes it runs."""
     allocs: Sequence[Mapping[str, Any]] = document(answer) or ()
     return next(
         (

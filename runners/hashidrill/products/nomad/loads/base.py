@@ -19,7 +19,7 @@ from hashidrill.products.nomad import rights
 from hashidrill.products.nomad.leftovers import JOBS_OF
 
 Via = Annotated[
-    str, Field(pattern=r"^(nomad:[a-z-]+|host:[a-z][a-z0-9-]*)$", description="Agents that are asked, round robin")
+    str, Field(pattern=r"^(nomad:[a-z-]+|host:[a-z][a-z0-9-]*)$", description="Agents to send to, round robin")
 ]
 PREPARE_WITHIN_S = 60.0
 FINAL_READS_WITHIN_S = 60.0
@@ -50,13 +50,13 @@ class NomadLoad(AgentLoad):
         return f"{PREFIX}{self.name}"
 
     async def register(self, client: HttpClient, job: Mapping[str, Any], job_id: str = "") -> None:
-        """Retries until a server takes it. Raises WaitTimeoutError."""
+        """Retries until a server accepts the job. Raises WaitTimeoutError."""
         job_id = job_id or self.job_id
         body = json.dumps({"Job": {"ID": job_id, "Name": job_id, "Datacenters": ["*"], **job}}).encode()
         await insist(client, self.context.endpoints, "POST", "/v1/jobs", taken, within_s=PREPARE_WITHIN_S, body=body)
 
     async def remove(self, job_id: str) -> None:
-        """Removes the job with its children, for a few seconds: it does not wait for a sick server."""
+        """Removes the job with its children. Gives up after 4 s, so that it does not wait for a sick server."""
         try:
             async with asyncio.timeout(_LEAVE_WITHIN_S), self.client() as client:
                 for n in range(len(self.context.endpoints)):
@@ -82,7 +82,7 @@ def taken(answer: Answer) -> bool | None:
 
 
 def document(answer: Answer) -> Any:
-    """The JSON of a good answer; None for any other, or a torn one."""
+    """The JSON of a good answer; None for any other answer, or if the answer is cut short."""
     if answer.status != 200:
         return None
     try:
@@ -94,8 +94,8 @@ def document(answer: Answer) -> Any:
 def change_reply(answer: Answer) -> Reply:
     """The outcome of a change: `ok` is 200.
 
-    `fail` was certainly not applied: no connection, or a refusal (4xx). Any other answer is `unknown`: a server that
-    answers 500 may have handed the change to a leader that lost leadership.
+    `fail` means that the change was certainly not applied: no connection, or a refusal (4xx). Any other result is
+    `unknown`: a server that answers 500 may have passed the change to a leader that lost leadership.
     """
     if answer.status == 200:
         return Reply("ok", status=200)

@@ -1,4 +1,4 @@
-"""`nomad.job.churn`: jobs that are registered, changed and stopped at a rate, as deployments do it all day."""
+"""`nomad.job.churn`: jobs that are registered, changed and stopped at a rate, as by deployments all day."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _DONE = {_REGISTER: "registered", _CHANGE: "changed", _STOP: "stopped"}
 
 
 class JobChurn(NomadLoad):
-    """Registers a job, changes it, stops it, and so on with the next: one of these steps at a time, `rate` a second.
+    """Registers, changes and stops jobs, one step at a time and `rate` steps a second.
 
     An operation is `ok` when Nomad has acknowledged the step. The final reads are the versions of each job that Nomad
     remembers, for `no_acknowledged_write_lost`.
@@ -45,8 +45,8 @@ class JobChurn(NomadLoad):
 
         rate: Rate = Field(gt=0, le=100)
         """Steps offered, at most 100/s."""
-        jobs: int = Field(default=10, ge=1, le=1_000, description="How many of them run at a time, about")
-        count: int = Field(default=1, ge=0, le=100, description="Tasks of each job; 0 leaves only servers with work")
+        jobs: int = Field(default=10, ge=1, le=1_000, description="About how many jobs run at a time")
+        count: int = Field(default=1, ge=0, le=100, description="Tasks of each job; with 0, only servers have work")
         via: Via = "nomad:servers"
         timeout: Timeout = Duration("30s")
 
@@ -84,7 +84,7 @@ class JobChurn(NomadLoad):
             self._changed.append(job)
 
     def _plan(self, n: int) -> tuple[str, str]:
-        """New jobs until there are enough; then each new job follows the stop of the oldest."""
+        """Registers jobs until there are enough; then each new job follows the stop of the oldest."""
         full = len(self._registered) + len(self._changed) >= self.params.jobs
         if self._changed and full:
             job, what = self._changed.popleft(), _STOP

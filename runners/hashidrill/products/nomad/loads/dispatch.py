@@ -36,13 +36,13 @@ FORGOTTEN, DROPPED, LOST = "forgotten", "dropped", "lost"
 COMPLETE, RUNS, WAITS, FAILED = "complete", "runs", "waits", "failed"
 STATES = frozenset({FORGOTTEN, DROPPED, LOST, COMPLETE, RUNS, WAITS, FAILED})
 """Forgotten: the job is unknown. Dropped: the job has ended, and never had an allocation. Lost: its last allocation is
-lost, and was not replaced. Waits: for room, or for its restart.
+lost, and was not replaced. Waits: the job waits for room, or for its restart.
 """
 
 
 @dataclass(frozen=True)
 class Account:
-    """`started`: how often a task of it began to run, on any node."""
+    """The fate of a job. `started`: how often its task began to run, on any node."""
 
     state: str
     started: int = 0
@@ -88,7 +88,7 @@ say {begins}
 say {ends}
 exit 0
 """
-"""bash has TCP of its own, so a node needs nothing else. A failed report is dropped: the work goes on."""
+"""bash itself can open TCP connections, so a node needs nothing else. A failed report is dropped: the work goes on."""
 
 
 class Witness:
@@ -104,7 +104,7 @@ class Witness:
         """Listens on a port of that address, which nodes reach. Raises DatacenterError."""
         if host is None or shutil.which(_BASH) is None:
             what = "its load generator has no address that nodes reach" if host is None else f"there is no {_BASH}"
-            raise DatacenterError(f"the work of nomad.dispatch cannot say that it ran: {what}; leave `witness` out")
+            raise DatacenterError(f"the tasks of nomad.dispatch cannot report: {what}; leave `witness` out")
         self._server = await asyncio.start_server(self._heard, host, 0)
         self._at = (host, self._server.sockets[0].getsockname()[1])
 
@@ -145,14 +145,14 @@ _META = "hashidrill"
 
 
 class Dispatch(NomadLoad):
-    """Dispatches a parameterized job `rate` times a second; each is a batch job of one task that ends by itself.
+    """Dispatches a job `rate` times a second; each dispatch is a batch job of one task that ends by itself.
 
     An operation is `ok` when Nomad has acknowledged the dispatch. The final reads are the dispatched jobs that Nomad
     knows at the end, for `no_acknowledged_write_lost`.
 
-    `LOAD.work` is how often a task of it started, and in its text the state (`complete`, `runs`, `waits`, `failed`,
-    `lost`, `dropped`, `forgotten`) that `no_alloc_lost` judges. `LOAD.witnessed` is the same from the tasks' own
-    reports.
+    `LOAD.work` is how often the task of each dispatch started; its text has the state (`complete`, `runs`, `waits`,
+    `failed`, `lost`, `dropped`, `forgotten`) that `no_alloc_lost` judges. `LOAD.witnessed` is the same from the tasks'
+    own reports.
     """
 
     kind: ClassVar[str] = "nomad.dispatch"
@@ -209,7 +209,7 @@ class Dispatch(NomadLoad):
         """The state of each dispatch that Nomad knows; None for a dispatch that Nomad acknowledged and forgot. Raises
         WaitTimeoutError.
 
-        `LOAD.work` samples the fate of each, `LOAD.witnessed` its own reports.
+        `LOAD.work` samples the fate of each dispatch, `LOAD.witnessed` the reports of its task.
         """
         params = {"prefix": f"{self.job_id}/dispatch-", "meta": "true"}
         async with self.client() as client:
@@ -231,7 +231,7 @@ class Dispatch(NomadLoad):
         return {**self._acknowledged, **known}
 
     async def clean_up(self) -> None:
-        """Nomad removes the dispatched jobs, which have ended, by itself."""
+        """Removes the parameterized job. Nomad itself removes the dispatched jobs, because they have ended."""
         await self._witness.close()
         await self.remove(self.job_id)
 

@@ -1,4 +1,4 @@
-"""`nomad.replicas`: a service of N replicas, from nothing; how long each takes to run, at first and after each loss.
+"""`nomad.replicas`: a service of N replicas; measures how long each takes to run, at first and after each loss.
 
 The parts of a start are read from the timestamps that Nomad puts on evaluations, allocations and tasks (fields of
 1.10.5). Servers and nodes report wall-clock times, which agree within one machine.
@@ -29,12 +29,12 @@ _RECEIVED, _STARTED = "Received", "Started"
 
 @dataclass(frozen=True)
 class Start:
-    """The parts of one start, in seconds, one after the other: the `Operation.detail` of a replica that came to run.
+    """The successive parts of one start, in seconds: the `Operation.detail` of a replica that began to run.
 
-    `again_s`: from the job's first evaluation to the one that placed this replica. Above 0 where earlier tries failed,
-    or where a tool raised the count step by step. `evaluation_s`: until the leader applied the plan that places it
-    (the evaluation waits for a worker of the scheduler, which then computes). `plan_s`: until the node had the
-    allocation (the plan goes through Raft, the node hears of it). `start_s`: until the node had started its task.
+    `again_s`: from the job's first evaluation to the evaluation that placed this replica; above 0 if earlier tries
+    failed, or if a tool raised the count step by step. `evaluation_s`: from then until the leader applied the plan (the
+    evaluation waits for a worker of the scheduler, which then computes). `plan_s`: until the node had the allocation
+    (the plan goes through Raft, then to the node). `start_s`: until the node had started its task.
     """
 
     again_s: float
@@ -78,11 +78,11 @@ _RUNS = "running"
 class Replicas(NomadLoad):
     """Registers one job and watches its replicas. An operation is a replica that is missing until it runs again.
 
-    The first operations begin when the job is registered: a cold start. Later ones begin when a replica is seen not to
-    run any more, as Nomad's servers know it, and end when they know another one in its place to run. A replica with
-    another allocation, or restarted, since the last look was away from that look on.
+    The first operations begin when the job is registered: a cold start. Later operations begin when Nomad's servers
+    report that a replica no longer runs, and end when they report that another one runs in its place. A replica that
+    was replaced or restarted since the last look counts as missing from that look on.
 
-    `LOAD.running` is how many run.
+    `LOAD.running` is how many replicas run.
     """
 
     kind: ClassVar[str] = "nomad.replicas"
@@ -92,11 +92,11 @@ class Replicas(NomadLoad):
         """`count` replicas of a task that sleeps.
 
         `spread`: `hosts` spreads them evenly over the nodes, `distinct` allows one on each node, `none` leaves it to
-        the scheduler, which packs by default. `step` and `healthy_for` act out a deploy tool made for small steps.
+        the scheduler, which packs by default. `step` and `healthy_for` imitate a deploy tool that takes small steps.
         """
 
         count: int = Field(ge=1, le=1_000, description="How many replicas")
-        spread: Literal["none", "hosts", "distinct"] = Field(default="hosts", description="Over the nodes")
+        spread: Literal["none", "hosts", "distinct"] = Field(default="hosts", description="Spread over nodes")
         prefer: Annotated[str, StringConstraints(pattern=NODE_NAME)] | None = Field(
             default=None, description="A node that each replica prefers, like node-1"
         )
@@ -111,12 +111,12 @@ class Replicas(NomadLoad):
         step: int | None = Field(
             default=None,
             ge=1,
-            description="Raise the count by this many at a time (none: at once)",
+            description="Raise the count by this many at a time (none: all at once)",
         )
         healthy_for: Duration = Field(
-            default=Duration("0s"), ge=0, description="How long all must run before the next step"
+            default=Duration("0s"), ge=0, description="How long all replicas must run before the next step"
         )
-        after: Duration = Field(default=Duration("0s"), ge=0, description="When it registers, after the loads begin")
+        after: Duration = Field(default=Duration("0s"), ge=0, description="How long after the loads begin it registers")
         via: Via = "nomad:servers"
 
     params: Params
@@ -212,7 +212,7 @@ class _Away(Spells[str]):
     def seen(
         self, names: Iterable[str], running: Mapping[str, Replica], starts: Mapping[str, Detail], at: _Look
     ) -> None:
-        """Updates each replica from one look. A replica replaced since the last look was away from then on."""
+        """Updates each replica from one look. A replica replaced since the last look is missing from that look on."""
         for name in names:
             one = running.get(name)
             if one and name not in self and self._were.get(name, one.instance) != one.instance:
@@ -253,7 +253,7 @@ def runs(alloc: Mapping[str, Any]) -> bool:
 
 
 class Replica(NamedTuple):
-    """A running replica: its node and its identity; a replaced or restarted one is another."""
+    """A running replica: its node and its identity, which changes when it is replaced or restarted."""
 
     node: str
     instance: str

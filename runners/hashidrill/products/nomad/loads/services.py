@@ -1,4 +1,4 @@
-"""`nomad.services`: jobs that register services with Consul, and whether Consul's entries match Nomad's instances."""
+"""`nomad.services`: jobs that register services with Consul; checks Consul's entries against Nomad's instances."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hashidrill.core.util.wait import all_at_once
 from hashidrill.products.nomad.loads.base import NomadLoad, Via, document, task, timed_out_at_the_end
 
 ALLOC = "hashidrill-alloc"
-"""Part of the meta data of each registration; Nomad fills it in."""
+"""The key of the allocation's id in the meta data of each registration; Nomad fills in the id."""
 META = {ALLOC: "${NOMAD_ALLOC_ID}"}
 MISSING, CRITICAL, STALE, DUPLICATE = "missing", "critical", "stale", "duplicate"
 KINDS_OF_WRONG = (MISSING, CRITICAL, STALE, DUPLICATE)
@@ -29,7 +29,7 @@ KINDS_OF_WRONG = (MISSING, CRITICAL, STALE, DUPLICATE)
 
 @dataclass(frozen=True)
 class Wrong:
-    """A registration that differs from Nomad: `missing` of an instance, the others of an allocation's entry."""
+    """A registration that differs from Nomad. `of` is the instance if `kind` is `missing`, otherwise the allocation."""
 
     kind: str
     of: str
@@ -45,11 +45,11 @@ def running_names(allocs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def find_wrong(allocs: Iterable[Mapping[str, Any]], entries: Iterable[Mapping[str, Any]]) -> dict[Wrong, str]:
-    """The errors in Consul's entries (of `/v1/health/service/NAME`), with their places in words.
+    """The errors in Consul's entries (of `/v1/health/service/NAME`), each with the node of its entry.
 
     An entry of an allocation that starts is early, not stale: the agent on its node registers it before Nomad's
-    servers hear that it runs. An allocation that is `unknown` (its node is away) may still run: its entry is
-    neither.
+    servers hear that it runs. An allocation that is `unknown` (its node is away) may still run, so its entry is not
+    stale.
     """
     allocs, entries = list(allocs), list(entries)
     here = running_names(allocs)
@@ -90,7 +90,7 @@ ConsulVia = Annotated[
     str,
     Field(
         pattern=r"^(consul:[a-z-]+|host:[a-z][a-z0-9-]*(/consul)?)$",
-        description="Consul agents that are asked, in turn",
+        description="Consul agents to ask, in turn",
     ),
 ]
 
@@ -98,13 +98,13 @@ ConsulVia = Annotated[
 class Services(NomadLoad):
     """Registers `jobs` jobs of `count` replicas, each job with a service that every replica registers with Consul.
 
-    An operation is a registration that is wrong until it is right: an instance that Nomad runs and Consul lacks
-    (`missing`) or calls sick (`critical`), an entry of Consul's that Nomad runs nothing behind (`stale`), two entries
-    of one allocation (`duplicate`). The first operations begin when the jobs are registered. Consul is read through
-    agents that have no part in this.
+    An operation is a wrong registration, until it is right: an instance that Nomad runs and Consul lacks (`missing`) or
+    calls sick (`critical`), an entry in Consul for which Nomad runs no instance (`stale`), two entries of one
+    allocation (`duplicate`). The first operations begin when the jobs are registered. Consul is read through agents
+    that do not register these services.
 
-    The signals `LOAD.missing`, `LOAD.critical`, `LOAD.stale` and `LOAD.duplicate` are how many there are now,
-    `LOAD.registered` is how many entries Consul has, and `LOAD.running` how many instances Nomad runs.
+    The signals `LOAD.missing`, `LOAD.critical`, `LOAD.stale` and `LOAD.duplicate` count the current errors of each
+    kind, `LOAD.registered` counts Consul's entries, and `LOAD.running` the instances that Nomad runs.
     """
 
     kind: ClassVar[str] = "nomad.services"
@@ -113,8 +113,8 @@ class Services(NomadLoad):
     class Params(Strict):
         """Each look reads all instances from both products, twice a second, so its cost grows with their number."""
 
-        jobs: int = Field(default=1, ge=1, le=20, description="How many jobs, and services")
-        count: int = Field(ge=1, le=200, description="How many replicas of each")
+        jobs: int = Field(default=1, ge=1, le=20, description="How many jobs, each with one service")
+        count: int = Field(ge=1, le=200, description="How many replicas each job has")
         replace_every: Duration | None = Field(
             default=None, ge=1, description="Stop one replica this often, in rotation: Nomad places it again"
         )
@@ -229,7 +229,7 @@ class _Book:
                 self._open.begin((job_id, wrong), now_ns)
 
     def look(self, job_id: str, allocs: list[Any], entries: list[Any], asked_ns: int) -> None:
-        """Begins and ends errors by this look."""
+        """Begins and ends errors according to this look."""
         self._blind.pop(job_id, None)
         here = running_names(allocs)
         self._seen[job_id] = (len(entries), len(here))
@@ -250,7 +250,7 @@ class _Book:
         self._blind[job_id] = why
 
     def sample(self) -> None:
-        """The sum of all looks of this turn; None if one of them failed."""
+        """Samples the sums of this turn's looks; None if a look failed."""
         sample = self._load.context.sample
         if self._blind:
             said = "; ".join(f"{job_id}: {why}" for job_id, why in self._blind.items())
