@@ -285,7 +285,7 @@ def test_a_run_that_may_break_the_quorum_is_refused(estate, least, moved, home):
     finally:
         estate._processes[hung].send_signal(signal.SIGCONT)
         estate.until(estate._whole, "whole Consul")
-    refused(estate, done, f"with 1 down already ({hung}), and 2 must be left", keys, moved.parent)
+    refused(estate, done, f"with 1 already down ({hung}), but 2 must be left", keys, moved.parent)
     assert "the command must say --breaks-quorum" in " ".join(done.stderr.split())
 
 

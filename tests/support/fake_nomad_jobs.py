@@ -172,10 +172,10 @@ class FakeNomad:
 
     async def dial(self, allocation, command):
         if "client cut off" in self.plant:
-            raise FaultError("Nomad's exec cannot be had: No path to node")
+            raise FaultError("Nomad's exec is not available: No path to node")
         one = next(one for one in self.allocations if one.id == allocation)
         if one.status != "running":
-            raise FaultError("Nomad's exec cannot be had: task is not running")
+            raise FaultError("Nomad's exec is not available: task is not running")
         return FakeStream(one, self.exec_refuses)
 
     def _answer(self, request):

@@ -1,3 +1,3 @@
-"""Shows a run in progress and after its verdict: on a terminal, in HTML and in Markdown. `core/judging/` says what it
-means.
+"""Shows a run in progress and after its verdict: on a terminal, in HTML and in Markdown. `core/judging/` says
+what a verdict means.
 """

@@ -1,4 +1,4 @@
-"""The reports of a comparison: what was found of each pair, and the figures of all variants side by side."""
+"""The reports of a comparison: the finding of each pair, and the figures of all variants side by side."""
 
 import json
 import os
@@ -32,8 +32,8 @@ def judge_and_report_comparison(
 ) -> tuple[ComparisonVerdict, Path | None]:
     """Judge a comparison, and write verdict.json, report.html and summary.md into its folder.
 
-    (verdict, path of the report); no path where nothing could be written. `known` has the verdicts of recordings that
-    were judged and reported already; the others are now.
+    Returns (verdict, path of the report); the path is None if nothing could be written. `known` has the verdicts of
+    recordings that were already judged and reported; the others are judged now.
     """
 
     def judged_by(recording: Recording) -> RunVerdict:
@@ -68,7 +68,7 @@ def run_line(run: JudgedRun) -> str:
 
 
 def figure_rows(verdict: ComparisonVerdict) -> list[tuple[str, ...]]:
-    """Name of the figure, then its number for each variant: the middle one of its rounds."""
+    """Name of the figure, then its number for each variant: the middle value of the rounds."""
     return [(row.name, *(row.shown[name] for name in verdict.variants)) for row in verdict.figures]
 
 
@@ -118,7 +118,7 @@ def _sections(verdict: ComparisonVerdict, folder: Path) -> list[Section]:
         for each in verdict.comparisons
     ]
     figures = Table(("figure", *verdict.variants), figure_rows(verdict), numbers_from=1)
-    note = "The middle one of the rounds that count. Latencies are those under fault, from when an operation was due."
+    note = "The middle value of the rounds that count. Latencies are under fault, from when an operation was due."
     runs = [
         (f"{run.round}", Code(run.variant), _verdict_of(run).value, run_line(run), _link(run, folder))
         for run in verdict.runs
@@ -126,7 +126,7 @@ def _sections(verdict: ComparisonVerdict, folder: Path) -> list[Section]:
     return [
         Section("Comparisons", [Table(("finding", "comparison", "evidence"), compared)]),
         Section("Figures side by side", [figures, note] if figures.rows else []),
-        Section("Runs", [Table(("round", "variant", "verdict", "what came of it", "recording"), runs)]),
+        Section("Runs", [Table(("round", "variant", "verdict", "result", "recording"), runs)]),
         Section("How to judge it again", [(Code(f"hashidrill check {folder}"),)]),
     ]
 

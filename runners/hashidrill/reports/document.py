@@ -1,6 +1,6 @@
 """The elements of HTML and of Markdown, and sections of a page, which are written once and rendered as both.
 
-HTML that cannot be injected into: whatever is not `Html` is text, and is escaped.
+Nothing can inject HTML: everything that is not `Html` is text, and is escaped.
 
 The texts come from people, files and clusters that were broken on purpose, so both renderers escape all of them. Empty
 parts (a text, a list, a table, a section) are left out.
@@ -32,7 +32,7 @@ Content = Html | str | int | None
 
 
 def escaped(content: Content) -> Html:
-    """`content` as it may stand in a document; None is nothing."""
+    """`content` in the form that a document may contain; None is empty."""
     if content is None:
         return Html()
     return (
@@ -104,7 +104,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[Content]], *, numbers
 
 
 def plain(text: str, limit: int = 600) -> str:
-    """`text` on one line, with nothing in it that Markdown, a table or HTML would take for its own."""
+    """`text` on one line, with everything escaped that Markdown, a table or HTML would interpret."""
     escaped = re.sub(r"([\\`*_\[\]|~])", r"\\\1", one_line(text, limit))
     escaped = escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"@(?=\w)", "@\N{WORD JOINER}", escaped)  # a log line must not notify a person
@@ -175,7 +175,7 @@ class Folded:
 
 Cell = str | Badge | Code
 Part = str | tuple[Cell, ...] | Bullets | Table | Folded
-"""A tuple is a paragraph: its cells, with a space between two."""
+"""A tuple is a paragraph: its cells, separated by spaces."""
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ def _html_cell(cell: Cell) -> Content:
 
 
 def to_markdown(sections: Iterable[Section]) -> list[str]:
-    """Blocks, for blank lines between them."""
+    """The blocks of Markdown, to be joined by blank lines."""
     return [
         block
         for each in sections

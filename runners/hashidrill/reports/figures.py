@@ -18,10 +18,10 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class LoadFigures:
-    """One load's figures in one part of the run. Times are seconds, `errors` a share; NaN where there were no
-    operations.
+    """One load's figures in one part of the run. Times are seconds, and `errors` is a share; NaN if there were
+    no operations.
 
-    Operations are counted where they were due (intended start), so a stall belongs to the part it began in.
+    An operation counts in the part in which it was due (intended start): so does a stall.
     """
 
     load: str
@@ -35,7 +35,7 @@ class LoadFigures:
 
 
 def run_end_ns(recording: Recording) -> int:
-    """The last moment that the journal knows of; 0 for an empty journal."""
+    """The time of the journal's last event; 0 for an empty journal."""
     return recording.journal[-1].t_ns if recording.journal else 0
 
 
@@ -48,9 +48,9 @@ def fault_span(fault: FaultWindow, end_ns: int) -> Span | None:
 
 
 def parts(recording: Recording) -> dict[str, list[Span]]:
-    """The spans of `steady`, `fault` and `recovery`; a part that never was is left out.
+    """The spans of `steady`, `fault` and `recovery`; a part that never began is left out.
 
-    A run that has marks and no fault has the part `mark` in its place.
+    A run with marks but no fault has the part `mark` instead of `fault`.
     """
     end_ns = run_end_ns(recording)
     found: dict[str, list[Span]] = {}
@@ -94,10 +94,10 @@ def merged(spans: Sequence[Span]) -> list[Span]:
 
 
 class Served(NamedTuple):
-    """The time during which a client agent used one server. `connected`: all servers that it held connections to
-    meanwhile.
+    """The time during which a client agent used one server. `connected`: all servers that the agent was
+    connected to meanwhile.
 
-    Empty without a connection; `server` is None, and `connected` unknown, while it could not be seen.
+    Without a connection both are empty; while connections could not be seen, `server` is None.
     """
 
     start_ns: int
@@ -107,7 +107,7 @@ class Served(NamedTuple):
 
 
 def served_by(recording: Recording, product: str) -> dict[str, list[Served]]:
-    """Each client agent of a product, by its host; empty if no probe recorded it."""
+    """The servers that each client agent of a product used, by its host; empty if no probe recorded them."""
     try:
         series = recording.series(asks()[product])
     except (HypothesisInvalidError, KeyError):
@@ -130,7 +130,7 @@ FIGURES = ("load", "part", "operations", "rate", "p50", "p99", "longest", "error
 
 
 def figure_rows(recording: Recording) -> list[tuple[str, ...]]:
-    """Rows below FIGURES, as people read them."""
+    """The rows below the headings FIGURES, for people."""
     return [
         (
             row.load,
@@ -154,7 +154,7 @@ def load_figures(recording: Recording) -> list[LoadFigures]:
 
 
 def operations_of(recording: Recording, load: str) -> Operations | None:
-    """The operations of a load, None when there are none: a report is written of any run, however it ended."""
+    """The operations of a load; None if it has none: every run gets a report, however it ended."""
     try:
         return recording.operations(load)
     except HypothesisInvalidError:
@@ -177,7 +177,7 @@ def _figures(load: str, part: str, operations: Operations, spans: Sequence[Span]
 
 
 def experiment_name(recording: Recording) -> str:
-    """Name of the experiment, from run.json; the directory's name when nothing says it."""
+    """Name of the experiment, from run.json; the directory's name if run.json has none."""
     return str(recording.run.get("experiment") or recording.path.name)
 
 

@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 MOST_BOXES, MOST_DEPTH = 900, 60
 NARROWEST, LABELLED, ON_PHONES = 0.003, 0.02, 0.08
-"""Of the graph's width: what is less cannot be seen, or has no room for a name, or not on a phone."""
+"""Shares of the graph's width: a narrower box cannot be seen, has no room for a name, or has none on a phone."""
 ROW = 17
 MOST_GREW, MOST_LISTED, MOST_COMPARED = 14, 100, 40
 _TITLES = {"cpu": "CPU", "goroutine": "Goroutines", "mutex": "Mutexes", "block": "Blocking"}
 _USUALLY_EMPTY = ("mutex", "block")
-"""Nothing switches them on in Consul, Nomad and Vault."""
+"""Consul, Nomad and Vault never switch these profiles on."""
 _STEPS = (0.005, 0.03, 0.1)
 """Changes, as shares of the whole sick profile, from which a box has the next stronger colour."""
 
@@ -72,7 +72,7 @@ def profiles_section(recording: Recording) -> Html | None:
 
 
 def _graphs(recording: Recording, sick: Sequence[Taken]) -> tuple[list[Html], list[str]]:
-    """For each kind, the profile that grew most beside its healthy one; and why others could not be compared."""
+    """For each kind, the profile that grew most, with its healthy one; and why others could not be compared."""
     best: dict[str, tuple[float, Taken, Profile, Profile]] = {}
     unread = []
     # the first and the last sets: reading all of a long run would take as long as the rest of its report
@@ -114,7 +114,7 @@ def _graph(one: Taken, sick: Profile, healthy: Profile) -> Html:
             el("p", said),
             flame_graph(sick, healthy),
             el("p", note, class_="note"),
-            el("p", "What grew most:") if rows else el("p", "Nothing in it grew."),
+            el("p", "What grew most:") if rows else el("p", "Nothing in this profile grew."),
             table(("function", "grew by", "sick", "healthy", "by itself"), rows, numbers_from=1) if rows else None,
         ]
     )
@@ -139,7 +139,7 @@ def flame_graph(sick: Profile, healthy: Profile) -> Html:
 
 
 class _Graph:
-    """The boxes of one graph, as far as they can be seen."""
+    """The visible boxes of one graph."""
 
     def __init__(self, unit: str, whole: float) -> None:
         self._unit, self._whole = unit, whole

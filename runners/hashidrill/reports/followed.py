@@ -16,18 +16,18 @@ TITLE = "The runbook, step by step"
 LONGEST, MOST_LINES, MOST_STEPS = 300, 6, 200
 """The longest line, command or answer, and table that the report prints; the journal holds the full text."""
 _ABOUT = (
-    "The fault was held until the runbook was done. A step names the line of the page that it stands in; `check` is a"
-    " confirm that was tried before the act, where it has to fail."
+    "The fault was held until the runbook was done. A step names its line of the page; `check` is a confirm that was"
+    " tried before the act, when it must fail."
 )
-_UNSAID = {"agents", "acts", "control"}  # `observed` likewise, unless nothing was
-"""What another step says already."""
+_UNSAID = {"agents", "acts", "control"}  # `observed` too, if it has a value
+"""Events whose text another step already has."""
 
 
 @dataclass(frozen=True)
 class FollowedStep:
     """One step. `what`: pager, observe, check, act, confirm, observed, decided, undecided, proof, confirmed or done.
 
-    `at_s` is when it ended, in seconds into the run; `after_s` since the pager went, where that is known; `took_s` how
+    `at_s`: when the step ended, in seconds into the run; `after_s`: the same, after the pager, if known; `took_s`: how
     long a command ran.
     """
 
@@ -43,7 +43,7 @@ class FollowedStep:
     """For a decision: its condition, and the values seen."""
     failed: bool = False
     name: str = ""
-    """Of what is observed."""
+    """The name of the observation."""
 
     def to_data(self) -> dict[str, Any]:
         """For JSON."""
@@ -62,7 +62,7 @@ class FollowedStep:
 
 
 def followed_steps(recording: Recording) -> list[FollowedStep]:
-    """The steps of a run, in order; none of a run without a runbook."""
+    """The steps of a run, in order; none for a run without a runbook."""
     if not isinstance(recording.run.get("rehearsal"), Mapping):
         return []
     told = [(entry.t_ns, entry.data) for entry in recording.events("attended.did")]
@@ -73,7 +73,7 @@ def followed_steps(recording: Recording) -> list[FollowedStep]:
 
 
 def step_of(t_ns: int, data: Mapping[str, Any], pager_ns: int | None = None) -> FollowedStep | None:
-    """The text of one event; None if another event has the same text."""
+    """The step of one event; None if another event has the same text."""
     what = str(data.get("what") or "")
     if not what or what in _UNSAID or (what == "observed" and data.get("value") is not None):
         return None
@@ -134,7 +134,7 @@ HEADINGS = ("into the run", "after the pager", "what", "command", "answer or rea
 
 
 def step_rows(steps: Sequence[FollowedStep]) -> list[tuple[str | Code, ...]]:
-    """A row for each, below HEADINGS."""
+    """A row for each step, below HEADINGS."""
     return [
         (
             f"{step.at_s:.1f} s",
@@ -155,7 +155,7 @@ def followed_section(recording: Recording) -> Section | None:
     if not steps:
         return Section(TITLE, ["The pager never went: the runbook was not followed."])
     more = len(steps) - MOST_STEPS
-    rest = [f"and {more} more steps, which the journal has"] if more > 0 else []
+    rest = [f"and {more} more steps in the journal"] if more > 0 else []
     return Section(TITLE, [table_of(steps), *rest, _ABOUT])
 
 
@@ -178,7 +178,7 @@ def step_lane(steps: Sequence[FollowedStep]) -> list[dict[str, Any]]:
 
 
 def step_marks(steps: Sequence[FollowedStep]) -> list[dict[str, Any]]:
-    """The moments of the run at which the pager went, a diagnosis was reached, a confirm held, and it was done."""
+    """When the pager went, a diagnosis was reached, a confirm held, and the runbook was done."""
     return [
         {"t": step.at_s, "kind": "runbook", "label": one_line(_mark(step), 120)}
         for step in steps

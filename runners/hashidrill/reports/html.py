@@ -1,6 +1,6 @@
 """The report of a run: one HTML file that holds everything, asks the network for nothing, and stays under 2 MB.
 
-HTML that cannot be injected into: whatever is not `Html` is text, and is escaped. Titles, keys, errors and log lines
+Nothing can inject HTML: everything that is not `Html` is text, and is escaped. Titles, keys, errors and log lines
 come from YAML and from a cluster that is being broken on purpose; none of them may become markup. A policy inside the
 page allows this page's own script and style by their hashes and nothing else, so that even markup that got past the
 escaping could neither run nor load anything.
@@ -204,7 +204,7 @@ def figures(recording: Recording) -> Html:
 
 
 def timeline_frame() -> Html:
-    """The place that the page's script draws into; the sentence in it stands where scripts are not allowed to run."""
+    """The element that the page's script draws into; its sentence is shown where scripts may not run."""
     return section(
         "Timeline",
         el(
@@ -319,7 +319,7 @@ def _machine_figure(name: str, value: object) -> tuple[str, str]:
 
 
 def configuration(recording: Recording) -> Html:
-    """Hosts, and each agent's configuration; those that are the same are shown once."""
+    """Hosts, and each agent's configuration; equal configurations are shown once."""
     run = recording.run
     hosts = [
         (str(host.get("name")), str(host.get("role", NOTHING)), str(host.get("address", NOTHING)))
@@ -350,9 +350,9 @@ def definitions(pairs: Sequence[tuple[str, str]]) -> Html | None:
 
 
 SEEN = (
-    "It was reached by the addresses of its APIs alone: what is measured is what loads got for their requests, and "
-    "what the products say of themselves. Logs, and figures of disks and processes, are not recorded. Each fault was "
-    "proven through the observer that stands beside its proof."
+    "It was reached through its APIs alone: the figures are the answers to the loads' requests, and what the products "
+    "report about themselves. Logs, and figures of disks and processes, are not recorded. Each fault was proven "
+    "through the observer that is named with its proof."
 )
 
 

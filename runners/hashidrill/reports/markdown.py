@@ -32,7 +32,7 @@ MOST_ROWS = 50
 def write_markdown(recording: Recording, verdict: RunVerdict, into: Path, *, report: Path | None = None) -> Path:
     """Write the summary to `into` (a directory gets `summary.md`) and return the file's path.
 
-    `report` is the HTML report to name in it; without it, the one beside the summary where there is one.
+    `report` is the HTML report to link; by default the one next to the summary, if there is one.
     """
     path = into / SUMMARY_NAME if into.is_dir() else into
     if report is None and (path.parent / REPORT_NAME).is_file():
@@ -43,7 +43,7 @@ def write_markdown(recording: Recording, verdict: RunVerdict, into: Path, *, rep
 
 
 def markdown_summary(recording: Recording, verdict: RunVerdict, *, report: Path | str | None = None) -> str:
-    """The summary as text. `report` is where the HTML report is, as it should be linked."""
+    """The summary as text. `report` is the link to the HTML report."""
     result, rehearsed = verdict.verdict, followed_section(recording)
     ended, told = how_it_ended(recording), story(recording, verdict)
     blocks = [

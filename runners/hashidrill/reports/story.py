@@ -43,16 +43,16 @@ SLOWER, SLOWER_BY_S, MANY_ERRORS = 5, 0.05, 0.02
 that of the steady state and at least 50 ms higher.
 """
 LOUD_ERRORS = 0.15
-"""A PASS in which a load fails that often says so on top."""
+"""If a load fails at least this often in a PASS, the report says so at the top."""
 NOTICED = (
     "Users notice a second in which more than 2 % of the operations that were due fail, or in which the median is over"
-    " five times that of the steady state and 50 ms more."
+    " five times that of the steady state and over 50 ms higher."
 )
 T = TypeVar("T")
 Steps = tuple[tuple[str, str], ...]
-"""What to do, and the command or the YAML to do it with; "" for a sentence alone."""
+"""What to do, and the command or the YAML for it; "" if there is none."""
 _NOT_READ = (HypothesisInvalidError, RecordingError)
-"""What the reader raises for missing and for damaged parts. Any other error is a defect of this module."""
+"""Raised for missing and for damaged parts of a recording. Any other error is a defect of this module."""
 _Span = tuple[int, int]
 _NOTHING = (None, "0s", "0%", "100%", "", 0)
 """Values of a fault's parameters that change nothing: their defaults."""
@@ -83,7 +83,7 @@ def story(recording: Recording, verdict: RunVerdict) -> Story:
 
 
 def _told(tell: Callable[[], T], otherwise: T) -> T:
-    """Or the other, where the recording cannot be read."""
+    """The result of `tell`, or `otherwise` if the recording cannot be read."""
     try:
         return tell()
     except _NOT_READ:
@@ -98,7 +98,7 @@ def _experiment(recording: Recording) -> Experiment | None:
 
 
 def at(t_ns: int) -> str:
-    """A moment, as the timeline has it: `14.7 s`."""
+    """A moment, as the timeline shows it: `14.7 s`."""
     return f"{t_ns / SECOND:.1f} s"
 
 
@@ -197,7 +197,7 @@ def _users(recording: Recording) -> str:
 def _noticed(
     recording: Recording, operations: Operations, spans: Sequence[_Span]
 ) -> tuple[list[int], float, float, float] | None:
-    """(begin of each bad second, steady p50, worst p50 of a bad second, share that failed in them); None: not known."""
+    """(begin of each bad second, steady p50, worst p50 of a bad second, failed share in those); None if unknown."""
     steady = recording.phases.get("steady")
     before = None if steady is None else operations.between(*steady)
     if before is None or not len(before):
@@ -223,7 +223,7 @@ ALERTS = ("alert", "fired", "users", "cleared")
 def alert_rows(recording: Recording) -> list[tuple[str, ...]]:
     """Rows below ALERTS: for each watched alert, when it fired, and whether users noticed the faults before.
 
-    The alert that fired first comes first. With several probes, its name follows that of its probe.
+    The alert that fired first comes first. With several probes, an alert's name follows its probe's.
     """
     experiment, rows = _experiment(recording), list[tuple[float, tuple[str, ...]]]()
     watched = list(alerts_of(experiment)) if experiment else []
@@ -263,7 +263,7 @@ def _alert(recording: Recording, looks: AlertLooks) -> tuple[str, str, str]:
 
 
 def _watched_to(recording: Recording) -> int:
-    """A second before the loads stop: what is due later was cut off with them."""
+    """A second before the loads stop: operations that are due later were cut off."""
     return _loads_end(recording) - SECOND
 
 
@@ -346,7 +346,7 @@ _LIMITS: tuple[tuple[str, str], ...] = (
     (r"p99_below", r"^(?:worst_p99_s|p99_s)$"),
     (r"errors_below|at_most", r"^error(?:s|_share|s_share)$"),
 )
-"""A parameter that is a limit, and the figures that are held against it."""
+"""A parameter that is a limit, and the figures that are compared with it."""
 
 
 def _closest(verdict: RunVerdict) -> str:
@@ -361,7 +361,7 @@ def _rooms(judgement: Judgement) -> Iterator[tuple[float, str]]:
     limits = dict(re.findall(r"(\w+)=([^,()\s]+)", judgement.title))
     if stated := re.search(r"\((?:allowed:|within) ([\d.]+\w+)\)", judgement.text):
         limits.setdefault("within", stated[1])
-    stays = "recovered_after_s" in judgement.figures  # its p50 is that of the time before it was back, too
+    stays = "recovered_after_s" in judgement.figures  # its p50 includes the time before it was back
     for parameter, figures in _LIMITS:
         for name, limit in limits.items():
             most = _number(limit) if re.fullmatch(parameter, name) else None
@@ -411,16 +411,16 @@ _CURES: tuple[tuple[str, str, str], ...] = (
         "hashidrill doctor",
     ),
     ("not proven gone|could not be reverted", "Revert what is left", "hashidrill heal {path}"),
-    ("no fault was applied|never carried out", "Let the method have a fault whose target exists", ""),
+    ("no fault was applied|never carried out", "Give the method a fault whose target exists", ""),
     ("^the run was interrupted", "Nothing is wrong with the experiment: let it run to its end", ""),
     (
         "crashed|died",
-        "Remove what it left, then run it again; a second crash is a defect of hashidrill to report",
+        "Remove what the run left, then run it again; report a second crash as a defect of hashidrill",
         "hashidrill heal {path}",
     ),
     (
         "cannot be read|no hypothesis",
-        "Judge it with the hypotheses and the hashidrill that ran it",
+        "Judge it with the hypotheses and the version of hashidrill that ran it",
         "hashidrill check {path} --recorded-hypotheses",
     ),
     ("damaged", "Take the recording from a copy; this one cannot be trusted", ""),
@@ -430,7 +430,7 @@ _CURES: tuple[tuple[str, str, str], ...] = (
 """A word of the reason, the cure, and its command."""
 _HARDER = ("delay", "latency", "jitter", "loss", "share", "rate", "percent")
 _OF_BANDWIDTH = ("B/s", "bps")
-"""Units of what a fault leaves: less of it is worse."""
+"""Units of the bandwidth that a fault leaves: less is worse."""
 
 
 def _next(recording: Recording, verdict: RunVerdict, experiment: Experiment | None) -> Iterator[tuple[str, str]]:
@@ -474,7 +474,7 @@ def _cures(verdict: RunVerdict, path: str, experiment: Experiment | None) -> Ite
 
 
 def _to_edit(recording: Recording) -> str:
-    """The experiment's own file; for one that ships, how to get a copy."""
+    """The experiment's own file; for a shipped experiment, how to get a copy."""
     path = Path(recording.resolved.path)
     if path.resolve().is_relative_to(shipped(EXPERIMENTS).resolve()):
         name = shlex.quote(str(recording.run.get("named") or experiment_name(recording)))
@@ -501,7 +501,7 @@ def _harder(experiment: Experiment | None, where: str) -> tuple[str, str] | None
 
 
 def _times(factor: float, value: str) -> str:
-    """`1s` of 2 and `500ms`; "" if the text is not a number with a unit, or is over 100% then."""
+    """`1s` for 2 and `500ms`; "" if the text is not a number with a unit, or the result is over 100%."""
     parts = re.fullmatch(r"(\d+(?:\.\d+)?)([a-zA-Z%/]*)", value)
     if parts is None or float(parts[1]) == 0:
         return ""

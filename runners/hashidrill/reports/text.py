@@ -131,7 +131,7 @@ def human_figure(name: str, value: object) -> tuple[str, str]:
         return spaced(name), human_number(value)
     if isinstance(value, (list, tuple)):
         return spaced(name), listed([printable(str(item)) for item in value])
-    if isinstance(value, str) and value in _NO_NUMBER:  # the unit of a number that there is not
+    if isinstance(value, str) and value in _NO_NUMBER:  # there is no number, so the unit goes
         name = next((name.removesuffix(suffix) for suffix, _ in _UNITS if name.endswith(suffix)), name)
     return spaced(name), printable(str(value))
 
@@ -148,7 +148,7 @@ def listed(items: Sequence[str], limit: int = 20) -> str:
 
 
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
-"""Control characters but for a tab and the end of a line (Unicode's Cc), and halves of surrogate pairs (Cs)."""
+"""Control characters (Unicode's Cc) other than tab and newline, and halves of surrogate pairs (Cs)."""
 
 
 def printable(text: str, limit: int = 4000) -> str:
@@ -163,7 +163,7 @@ def one_line(text: str, limit: int = 400) -> str:
 
 
 def plain_line(line: str) -> str:
-    """`line` unchanged if it fits, otherwise wrapped; leading white space stays."""
+    """`line`, made one printable line if it is not; leading white space stays."""
     lead = len(line) - len(line.lstrip(" "))
     return " " * lead + one_line(line[lead:], 2000) if "\n" in line or not line.isprintable() else line
 
@@ -180,8 +180,8 @@ def paragraphs(text: str) -> list[tuple[bool, str]]:
 def sparkline(values: Iterable[float | None], width: int, *, ascii_only: bool = False) -> str:
     """The values as `width` characters at most, oldest first, scaled from zero to the largest.
 
-    More values than characters share one: the largest of each group is shown, so that no spike is lost. What was not
-    measured (NaN, None) is a blank, zero is the lowest bar; infinity is the highest one, and scales nothing.
+    If there are more values, each character shows the largest of a group, so that no spike is lost. What was not
+    measured (NaN, None) is a blank; zero is the lowest bar; infinity is the highest bar, and does not affect the scale.
     """
     numbers = [math.nan if value is None or math.isnan(value) else max(float(value), 0.0) for value in values]
     if width <= 0 or not numbers:

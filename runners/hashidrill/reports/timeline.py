@@ -30,14 +30,14 @@ MOST_MARKS = 200
 MOST_FAULTS = 200
 MOST_LANES = 5
 MOST_CHOSEN = 4
-"""Charts that stand open; the others are folded."""
+"""Charts that are shown open; the others are folded."""
 MOVED = 0.15
-"""In powers of ten: what moved by less than 1.4 times looks flat."""
+"""In powers of ten: a curve that moved by a factor of less than 1.4 looks flat."""
 SHORTEST_BUCKET_S = 0.5
 """At 50 operations per second this is 25 per bucket: with fewer, a p99 would be noise."""
 _NICE_S = (0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600)
 _OF_HOSTS = (
-    Panel("disk.fsync", "Canary fsync beside the data", "s"),
+    Panel("disk.fsync", "Canary fsync next to the data", "s"),
     Panel("process.cpu", "CPU of the agent", "cores", worst=False),
     Panel("process.write_rate", "Bytes that the agent writes", "B/s", worst=False),
     Panel("process.rss", "Memory of the agent", "B", worst=False),
@@ -47,7 +47,7 @@ _OF_HOSTS = (
 
 
 def panels() -> list[Panel]:
-    """The drawing of signals, in this order: the services' signals, then those of hosts and of the generator."""
+    """The panels of signals: first those of the services, then those of hosts and of the generator."""
     return [*(panel for product in registry.services_with(Drawn) for panel in product.panels), *_OF_HOSTS]
 
 
@@ -64,7 +64,7 @@ def timeline(recording: Recording, *, reads: Collection[str] = ()) -> dict[str, 
 
 
 def _choose(payload: dict[str, Any], reads: Collection[str]) -> None:
-    """Marks the panels that stand open: first what `reads` names, then what moved most under the faults."""
+    """Marks the panels that are shown open: first those that `reads` names, then those that moved most under faults."""
     spans = [fault["applied"] for fault in payload["faults"] if fault["applied"]]
     spans = spans or [
         (each["start"], each["end"])
@@ -103,7 +103,7 @@ def _moved(panel: dict[str, Any], spans: Sequence[Sequence[float]]) -> float:
         before, under = values[known & (times < begin)], values[known & inside]
         if len(before) < 2 or len(under) < 2:
             continue
-        least = max(float(np.max(values[known])), 0.0) / 1000 + 1e-9  # from 0 to little is not far
+        least = max(float(np.max(values[known])), 0.0) / 1000 + 1e-9  # a move from 0 to a little is small
         low, middle, high = np.log10(np.maximum(np.quantile(before, [0.1, 0.5, 0.9]), 0) + least)
         bottom, top = np.log10(np.maximum(np.quantile(under, [0.1, 0.9]), 0) + least)
         furthest = max(furthest, abs(top - middle) - (high - middle), abs(bottom - middle) - (middle - low))
@@ -289,7 +289,7 @@ def _load_panels(recording: Recording, domain: tuple[float, float], bucket_s: fl
 def load_panels(
     load: str, operations: Operations, domain: tuple[float, float], bucket_s: float
 ) -> list[dict[str, Any]]:
-    """Latency, and what was offered and answered, of one load. Latency is at the moment an operation was due."""
+    """Latency, and offered and answered operations, of one load. Latency is drawn where an operation was due."""
     edges = _edges(domain, bucket_s)
     widths = np.diff(edges)
     middles = [_seconds(float(middle)) for middle in edges[:-1] + widths / 2]
@@ -437,7 +437,7 @@ def two_timelines(sides: Mapping[str, Recording]) -> dict[str, Any]:
 
 
 def _lanes_of_both(drawn: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """The marks of the method once, and who leads on each side: there is room for a side's name before it, no more."""
+    """The marks of the method once, and who leads on each side: a lane has room for a side's name, and no more."""
     named = {lane.title for lane in lanes() if lane.names}
     first = next(iter(drawn.values()))
     found = [lane for lane in first["lanes"] if lane["title"] == "mark"]
@@ -452,7 +452,7 @@ def _lanes_of_both(drawn: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
 def _begin_s(recording: Recording) -> float:
     try:
         return measure.method(recording)[0] / measure.SECOND
-    except HashidrillError:  # it never got there: its own clock must do
+    except HashidrillError:  # the run never reached its method: its own clock must do
         return 0.0
 
 

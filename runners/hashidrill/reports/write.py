@@ -18,10 +18,10 @@ from hashidrill.reports.markdown import write_markdown
 def judge_and_report(
     recording: Recording, *, near_to: Path | None = None, recorded_hypotheses: bool | Path = False
 ) -> tuple[RunVerdict, Path | None]:
-    """Judge, and write verdict.json, report.html and summary.md into the recording; (verdict, path of the report).
+    """Judge, and write verdict.json, report.html and summary.md into the recording. Returns (verdict, report's path).
 
-    There is no report of a recording that cannot be read: the verdict, INVALID then, says why. There is also no report
-    if nothing can be written there (a full disk, another user's recording): a note says so. A terminal that is closed
+    A recording that cannot be read gets no report: its verdict is INVALID, and says why. If nothing can be written
+    there (a full disk, another user's recording), there is no report either, and a note says so. A terminal that closes
     meanwhile interrupts afterwards. An earlier verdict and its reports stay if a hypothesis of the run is missing now.
     """
     with PutOff(signal.SIGHUP):

@@ -59,7 +59,7 @@ def test_the_experiments_on_pods_are_planned_and_doctor_says_that_they_can_run(c
         ),
         ("unready", "1 of its 3 pods is not ready: consul-server-1 (Running)"),
         ("mixed", "it does not know other-server-0, which have app=consul,component=server"),
-        ("elsewhere", "which are no pods with app=consul,component=server in namespace consul of context sandbox"),
+        ("elsewhere", "which are not pods with app=consul,component=server in namespace consul of context sandbox"),
     ],
 )
 def test_what_is_wrong_is_one_message(cases, what, said):

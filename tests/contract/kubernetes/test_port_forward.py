@@ -298,7 +298,7 @@ def test_a_run_keeps_the_forward_of_a_pod_that_comes_back_and_reverts_over_it_wh
     anyio.run(main)
     assert [answer.body for answer in answers] == [b"consul-2"]
     [moved] = [text for text in there.told if "came back" in text]
-    assert moved.endswith("(before: 10.73.0.12), and the forward to it, also that of loads, leads there")
+    assert moved.endswith("(before: 10.73.0.12), and the forwards to it, including those of loads, lead there")
     assert TOKEN not in " ".join(there.told)
 
 

@@ -140,7 +140,7 @@ async def test_a_connection_that_is_cut_ends_the_program_for_us():
 
 async def test_nobody_there_is_said():
     async with dialler(Login("nomad", "http://127.0.0.1:1")) as dial:
-        with pytest.raises(FaultError, match="Nomad's exec cannot be had: "):
+        with pytest.raises(FaultError, match="Nomad's exec is not available: "):
             await dial("alloc-1", ["true"])
 
 
@@ -208,7 +208,7 @@ REFUSED = {
 @pytest.mark.lie
 @pytest.mark.parametrize("case", REFUSED)
 def test_an_exec_whose_tls_is_wrong_is_a_message_and_sends_no_token(authority, case):
-    with pytest.raises(FaultError, match=r"Nomad's exec cannot be had: .*(certificate|SSL|closed|reset|disconnected)"):
+    with pytest.raises(FaultError, match=r"exec is not available: .*(certificate|SSL|closed|reset|disconnected)"):
         exec_once(authority, authority.tls(**REFUSED[case]))
 
 

@@ -199,6 +199,6 @@ def test_secrets_whose_newest_version_alone_is_deleted_do_not_count_as_gone(serv
         planted.setattr(vault_leftovers, "_delete", newest_alone)
         (removed, [why]), _ = server.swept(left, within_s=3)
     assert removed == []
-    assert "it was still there when the time for it was over" in why
+    assert "it was still there when its time was over" in why
     assert server.call("GET", f"{MOUNT}/data/{left.name}once/0") is None, "a reader sees nothing"
     assert server.swept(left)[0] == ([f"{left}: 1"], [])

@@ -160,6 +160,6 @@ def test_the_playbook_leads_to_a_verdict_and_the_killed_pod_comes_back_by_its_na
     assert ": proven gone" in told
     [killed] = [name for name in after if after[name][0] != before[name][0]]
     assert after[killed][1] != before[killed][1]
-    assert f"pod {killed} came back at {after[killed][1]} (before: {before[killed][1]}), and the forward to it" in told
+    assert f"pod {killed} came back at {after[killed][1]} (before: {before[killed][1]}), and the forwards to it" in told
     claims = drill.node.get("-n", drill.pods.namespace, "persistentvolumeclaims")["items"]
     assert {one["status"]["phase"] for one in claims} == {"Bound"}

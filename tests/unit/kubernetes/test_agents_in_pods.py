@@ -163,11 +163,11 @@ def test_a_context_that_is_not_in_the_kubeconfig_is_told_with_those_that_are(tmp
     [
         (
             ("context: staging, ", ""),
-            "datacenter.kubernetes: context is missing: Context of the kube",
+            "datacenter.kubernetes: context is missing: Context in the kube",
         ),
-        (("namespace: consul, ", ""), "datacenter.kubernetes: namespace is missing: Where the agents"),
-        ((f", consul: {CONSUL}", ""), "datacenter.kubernetes: names no product, like `consul: {}`; there are: consul"),
-        (("consul: {", "consul: {token: x, "), "a token does not belong into this file"),
+        (("namespace: consul, ", ""), "datacenter.kubernetes: namespace is missing: Namespace of the agents"),
+        ((f", consul: {CONSUL}", ""), "datacenter.kubernetes: must name a product, like `consul: {}`; there are:"),
+        (("consul: {", "consul: {token: x, "), "a token must not be in this file"),
         (("consul: {", "consul: {selector: x, "), "datacenter.kubernetes.consul: unknown key 'selector'"),
         (("consul: {", "consul: {servers: {}, "), "kubernetes.consul.servers"),
         (("consul: {", "consul: {servers: {vault-active: true}, "), "kubernetes.consul.servers.vault-active"),
@@ -175,7 +175,7 @@ def test_a_context_that_is_not_in_the_kubeconfig_is_told_with_those_that_are(tmp
         (("consul: {", "consol: {"), "datacenter.kubernetes: unknown key 'consol'"),
         (
             ("  kubernetes:", "  consul: {address: x}\n  kubernetes:"),
-            "datacenter.consul names it too: keep one of them",
+            "datacenter.consul describes it too: keep one of the two",
         ),
     ],
 )
@@ -188,7 +188,7 @@ def test_a_mistake_in_the_file_is_shown_where_it_is(tmp_path, change, said):
 
 
 def test_one_kubernetes_is_said_in_one_place(tmp_path):
-    with pytest.raises(ExperimentError, match=r"services\.kubernetes: datacenter\.kubernetes says which"):
+    with pytest.raises(ExperimentError, match=r"services\.kubernetes: datacenter\.kubernetes already describes"):
         There(tmp_path, pods_part() + "services: {kubernetes: {netem: true}}\n")
 
 
@@ -233,7 +233,7 @@ def test_a_pod_that_came_back_is_no_cluster_of_its_own(there):
     there.kubernetes.pods["consul-2"]["status"]["podIP"] = "10.73.0.77"
     found = there.attached()
     [said] = troubles(found.target, found.estate)
-    assert "it still has consul-2 at 10.73.0.12, and its pod is at 10.73.0.77: a pod came back, which" in said
+    assert "it still lists consul-2 at 10.73.0.12, but its pod is at 10.73.0.77: a pod came back;" in said
 
 
 @pytest.mark.lie
@@ -245,7 +245,7 @@ def test_an_address_of_another_cluster_is_told(tmp_path):
     found = there.attached()
     first, second = troubles(found.target, found.estate)
     assert "at http://10.73.0.11:8500 it has the servers consul-1 (10.73.0.11), consul-2" in first
-    assert "which are no pods with app=consul,component=server in namespace consul of context staging" in first
+    assert "which are not pods with app=consul,component=server in namespace consul of context staging" in first
     assert "it does not know consul-1, consul-2, consul-3" in second
 
 
@@ -368,8 +368,8 @@ def test_its_name_is_one_that_can_be_armed_however_long_the_context_is(written):
 @pytest.mark.parametrize(
     ("kubernetes", "more", "said"),
     [
-        ("{context: staging, consul: {}}", {}, "datacenter.kubernetes: namespace is missing: Where the agents"),
-        ("{context: staging, namespace: consul}", {}, "names no product"),
+        ("{context: staging, consul: {}}", {}, "datacenter.kubernetes: namespace is missing: Namespace of the agents"),
+        ("{context: staging, namespace: consul}", {}, "must name a product"),
         ("{context: staging, namespace: consul, consul: {}}", {"attach": "x.yaml"}, "both name an existing datacenter"),
         ("{context: staging, namespace: consul, consul: {}, netm: true}", {}, "netm"),
     ],

@@ -172,8 +172,8 @@ def test_a_pod_that_nobody_makes_anew_is_told_once(there):
         await anyio.sleep(90)
 
     told = during(there, case).told
-    assert [text for text in told if "there is no pod" in text] == [
-        "consul-3: there is no pod consul-3 any more: its old address is asked"
+    assert [text for text in told if "is gone" in text] == [
+        "consul-3: the pod consul-3 is gone; requests go to its old address"
     ]
 
 

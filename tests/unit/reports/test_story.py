@@ -306,7 +306,7 @@ def test_charts_of_what_expectations_read_and_of_what_moved_stand_open(tmp_path)
     shown = timeline(realistic_run(tmp_path / "run"), reads={"kv-writes"})["panels"]
     chosen = [panel["title"] for panel in shown if panel.get("chosen")]
     assert len(chosen) == MOST_CHOSEN < len(shown)
-    assert {"kv-writes: latency", "kv-writes: operations per second", "Canary fsync beside the data"} <= set(chosen)
+    assert {"kv-writes: latency", "kv-writes: operations per second", "Canary fsync next to the data"} <= set(chosen)
     assert not [title for title in chosen if "generator" in title]
 
 

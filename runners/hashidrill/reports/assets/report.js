@@ -1,4 +1,4 @@
-// The timeline of a report: charts.js draws, this page zooms and reads. Both stand in one script.
+// The timeline of a report: charts.js draws, this file zooms and reads. Both become one script.
 const data = JSON.parse(document.getElementById("timeline-data").textContent);
 const root = document.getElementById("timeline");
 const SECONDS_MIN = 0.05;

@@ -45,7 +45,7 @@ class RunAnnotations:
         self._origin_ns = self._last_ms = 0
 
     def event(self, event: Event) -> None:
-        """Takes in one event; with the verdict, the annotations are sent."""
+        """Processes one event; the event of the verdict sends the annotations."""
         if isinstance(event, Began):
             self.close()
             self._origin_ns = self._wall_ns() - event.t_ns
@@ -70,8 +70,8 @@ class RunAnnotations:
                 self.close()
 
     def close(self) -> None:
-        """Sends the annotations of a run, also of one that was never judged. Operations that have not ended count as
-        ending now.
+        """Sends the annotations of a run, even if it was never judged. Regions that have not ended end at the last
+        event.
         """
         if self._run is not None:
             regions, self._run, self._faults = [self._run, *self._faults.values()], None, {}

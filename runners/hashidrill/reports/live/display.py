@@ -100,7 +100,7 @@ class LiveView:
             self._live = None
 
     def event(self, event: Event) -> None:
-        """Show one event; nothing is shown for an event that has nothing to say here."""
+        """Shows one event, unless the event has no text here."""
         if isinstance(event, Phase):
             self._phase = words(event.phase)
         if isinstance(event, Tick):
@@ -292,7 +292,7 @@ def final_summary(console: Console, verdict: RunVerdict, recording: Recording, r
 def say_judgements(
     console: Console, judgements: Sequence[Judgement], text_of: Callable[[Judgement], str] = lambda each: each.text
 ) -> None:
-    """Lists each item with the finding, and below it the evidence, if `text_of` gives some of its own."""
+    """Lists each judgement with its finding, and below it its evidence, unless `text_of` gives another text."""
     for judgement in judgements:
         symbol, word = FINDINGS[judgement.finding]
         say(console, f"  {symbol} {judgement.title}", _FINDING_COLOURS[judgement.finding])
@@ -306,7 +306,7 @@ def say_judgements(
 
 
 def _paragraphs(console: Console, text: str, indent: str = "    ") -> None:
-    """Indented, line by line. For people, lines are wrapped between words; table rows are never wrapped."""
+    """Prints text indented. On a terminal, lines are wrapped between words; table rows are never wrapped."""
     width = max(20, console.width - 4) if console.is_terminal else _LONGEST
     for line in printable(text, _LONGEST).splitlines():
         folded = [line] if is_laid_out(line) else textwrap.wrap(one_line(line, _LONGEST), width)
@@ -324,7 +324,7 @@ _FINDING_COLOURS = {
 
 
 def folded(line: str, console: Console) -> list[str]:
-    """A line as a person reads it on a terminal: folded between words, below its own indentation."""
+    """A line for a terminal: folded between words, with the same indentation."""
     if not console.is_terminal or len(line) <= console.width or " " not in line.strip():
         return [line]
     lead = " " * (len(line) - len(line.lstrip(" ")))

@@ -1,5 +1,5 @@
-"""Runs as metrics for Prometheus, while they go on and with their verdict: in a file of the textfile collector, or on a
-port of the loopback.
+"""Metrics of runs for Prometheus, during a run and with its verdict: in a file for the textfile collector, or on a port
+of the loopback.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class _Fault:
 
 @dataclass(frozen=True)
 class _Run:
-    """The known facts about the latest run of an experiment. Replaced and never changed: a scrape reads it
-    meanwhile.
+    """The known facts about the latest run of an experiment. It is replaced, never changed: a scrape may
+    read it meanwhile.
     """
 
     phase: str = ""
@@ -63,7 +63,7 @@ class RunMetrics:
         self._now = ""
 
     def event(self, event: Event) -> None:
-        """Takes in one event. Samples from before the run named its experiment belong to none."""
+        """Processes one event. Events before the run named its experiment are ignored."""
         if isinstance(event, Began):
             self._now = event.experiment
             last = self._runs.get(self._now, _Run())
@@ -101,7 +101,7 @@ class RunMetrics:
                 continue
             family.add(
                 "hashidrill_run_phase",
-                "1 for the phase of a run that goes on.",
+                "1 for the current phase of a run in progress.",
                 1,
                 experiment=experiment,
                 phase=run.phase,
@@ -130,7 +130,7 @@ def _verdict(family: _Families, experiment: str, run: _Run, judged: Judged) -> N
 
 def _load(family: _Families, load: Figures, labels: dict[str, str]) -> None:
     """A missing figure has no sample: an absent value is not 0."""
-    text = "Latency of the load's last second, from its due time; +Inf if what was due is not served."
+    text = "Latency of the load's last second, from the due time; +Inf if due operations were not served."
     for quantile, value in (("0.5", load.p50_s), ("0.99", load.p99_s)):
         if value is not None:
             family.add("hashidrill_load_latency_seconds", text, value, **labels, quantile=quantile)
@@ -160,7 +160,7 @@ class _Families:
 def exposed(where: str) -> Iterator[Callable[[Event], None]]:
     """The subscriber whose metrics are at `where`, a port or a file, for as long as the block lasts; a file stays.
 
-    Raises UsageError if the port or the file cannot be had.
+    Raises UsageError if the port or the file cannot be used.
     """
     metrics = RunMetrics()
     registry = CollectorRegistry()
@@ -179,7 +179,7 @@ def _served(port: int, registry: CollectorRegistry) -> Iterator[None]:
     try:
         server, thread = start_http_server(port, "127.0.0.1", registry)
     except OSError as error:
-        raise UsageError(f"--metrics {port}: 127.0.0.1:{port} cannot be had: {error.strerror}; name another") from None
+        raise UsageError(f"--metrics {port}: 127.0.0.1:{port} cannot be used: {error.strerror}; name another") from None
     try:
         yield
     finally:
@@ -198,7 +198,7 @@ def _checked(where: str) -> Path:
 
 
 class _File:
-    """Written whole, once a second and with the verdict. Raises OSError while the run goes on: the bus says so then."""
+    """Is replaced whole, once a second and with the verdict. `event` raises OSError, which the bus reports."""
 
     def __init__(self, path: Path, registry: CollectorRegistry, metrics: RunMetrics) -> None:
         self._path, self._registry, self._metrics = path, registry, metrics

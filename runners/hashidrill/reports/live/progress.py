@@ -1,7 +1,7 @@
-"""What a long command does, how long it has taken, and how long all of it takes: `[2 min 5 s of about 6 min] ...`.
+"""What a long command does, how long it has taken, and how long it takes in all: `[2 min 5 s of about 6 min] ...`.
 
-A terminal has it in one line below everything else, which renews with each `item`, also with the same one again. Piped,
-each item is one line.
+On a terminal this is one line below everything else, which each `item` redraws, even an unchanged one. In a pipe, each
+new item is one line.
 """
 
 import time
@@ -18,7 +18,7 @@ from hashidrill.reports.text import for_encoding, plain_line
 
 
 class Progress:
-    """A context manager. `expected_s`: seconds that all of it takes from now on; None if nothing tells."""
+    """A context manager. `expected_s`: seconds that the whole command takes from now on; None if unknown."""
 
     def __init__(
         self, console: Console, expected_s: float | None = None, *, now_s: Callable[[], float] = time.monotonic
@@ -29,7 +29,7 @@ class Progress:
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
-            # a thread that renews the line would write over what is asked on the terminal: consent, a password of sudo
+            # a thread that redraws the line would overwrite questions on the terminal: consent, sudo's password
             self._live = Live(self._line(), console=self._console, auto_refresh=False, transient=True)
             self._live.start()
         return self
@@ -40,8 +40,8 @@ class Progress:
             self._live = None
 
     def item(self, text: str, *, left_s: float | None = None, done: float = 0.0) -> None:
-        """The next action. Where only now something tells how long all of it takes: `left_s` is what remains in
-        seconds, `done` the share that is done.
+        """Shows the next action. If the total time is known only now, `left_s` is the number of seconds that remain, or
+        `done` the share that is done.
         """
         took_s = self._now_s() - self._began_s
         if left_s is not None:

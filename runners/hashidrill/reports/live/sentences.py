@@ -1,4 +1,4 @@
-"""One event of a run as one line: of English for a terminal, a log or a page; of JSON for programs that watch it."""
+"""One event of a run as one line: English for a terminal, a log or a page, JSON for programs that watch the run."""
 
 import io
 import os
@@ -98,7 +98,7 @@ def _after_colon(text: str) -> str:
 
 
 class JsonLines:
-    """Subscribes to the events of a run, and writes one JSON object a line as each comes."""
+    """Subscribes to the events of a run, and writes each at once as one line of JSON."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out

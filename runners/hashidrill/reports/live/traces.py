@@ -90,7 +90,7 @@ class RunTraces:
         self._origin_ns = self._last_ns = 0
 
     def event(self, event: Event) -> None:
-        """Takes in one event; with the verdict, the trace is sent, which takes up to OTEL_EXPORTER_OTLP_TIMEOUT."""
+        """Processes one event; the verdict's event sends the trace, which takes up to OTEL_EXPORTER_OTLP_TIMEOUT."""
         if isinstance(event, Began):
             self.close()
             self._ids.run, self._origin_ns = event.id, self._wall_ns() - event.t_ns
@@ -117,7 +117,7 @@ class RunTraces:
                 self._run.add_event(event.event, _flat(vars(event)), self._at(event))
 
     def close(self) -> None:
-        """Sends what there is of a run that was never judged."""
+        """Sends the trace of a run that was never judged."""
         if self._run is not None:
             self._run.set_status(Status(StatusCode.ERROR, "the run was not judged"))
             self._send()
@@ -186,7 +186,7 @@ def _judge(run: Span, judged: Judged, at_ns: int) -> None:
 
 
 def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes are scalars: what is none is JSON, and what is nothing is left out."""
+    """Attributes must be scalars: other values become JSON, and empty ones are left out."""
     return {
         name: value if isinstance(value, (bool, int, float, str)) else json.dumps(value, default=str)
         for name, value in fields.items()
@@ -196,7 +196,7 @@ def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _quiet() -> Iterator[list[str]]:
-    """Reports the exporter's log messages in one line; they do not go to the terminal."""
+    """Collects the exporter's log messages, which then do not go to the terminal."""
     errors: list[str] = []
 
     class Kept(logging.Handler):
@@ -215,7 +215,7 @@ def _quiet() -> Iterator[list[str]]:
 
 @contextmanager
 def sent(tell: Callable[[str], None]) -> Iterator[Callable[[Event], None]]:
-    """The subscriber that sends a trace for each run. Raises UsageError where OTEL_* asks for another protocol."""
+    """The subscriber that sends a trace for each run. Raises UsageError if OTEL_* asks for another protocol."""
     protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL"))
     if protocol not in (None, "", "http/protobuf"):
         raise UsageError(f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol}: hashidrill sends traces by http/protobuf only")

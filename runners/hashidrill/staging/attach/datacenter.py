@@ -66,7 +66,7 @@ class AttachedHost(Capable):
         self.parts |= carried
 
     def move(self, address: str) -> None:
-        """Sets a new address. A URL in the target's file stays, and one that is forwarded to the pod's name."""
+        """Sets a new address. URLs from the target's file, and those forwarded to the pod by its name, stay."""
         self.address = address
         for service, old in self.urls.items():
             if old in self._logins[service].forwards.values():
@@ -109,7 +109,7 @@ class AttachedHost(Capable):
 
 
 class AttachedDatacenter(HostSelection):
-    """The experiment's `spec` over the `estate` that was found; an async context manager. Probes do not use `wires`."""
+    """The experiment's `spec` on the discovered `estate`; an async context manager. Probes do not use `wires`."""
 
     def __init__(
         self,
@@ -132,8 +132,7 @@ class AttachedDatacenter(HostSelection):
         self._turns: dict[str, anyio.Lock] = {}
         self._left_out = [] if spec.attached is None else spec.attached.left_out
         self.silent: Mapping[str, str] = {}
-        """The agents that did not answer at their own URL when the run began, by `HOST/SERVICE`, each with the "
-          "reason."""
+        """The agents that did not answer at their own URL when the run began, by `HOST/SERVICE`, with the reason."""
         self.hosts = {
             name: AttachedHost(one, target.logins, wires, run=run, carried=carried.get(name, {}))
             for name, one in estate.hosts.items()
@@ -184,7 +183,7 @@ class AttachedDatacenter(HostSelection):
         return self._artifacts
 
     def keep_artifacts(self, folder: Path) -> None:
-        """Sets the folder of artifacts, so that a revert finds its run's."""
+        """Sets the folder of artifacts, so that a revert finds the artifacts of its run."""
         self._artifacts = folder
 
     # for the engine
@@ -201,17 +200,17 @@ class AttachedDatacenter(HostSelection):
             except AttachError as error:
                 return None, str(error)
             without = [service for service, leader in now.leaders.items() if not leader]
-            return (None if without else True), f"nobody leads {', '.join(without)}"
+            return (None if without else True), f"no leader of {', '.join(without)}"
 
         await wait_until(f"{self.target.name} to have leaders", led, within_s=_MOST_READY_S, gap_s=1.0)
         self.silent = await unanswered(self.estate, self._wires)
 
     async def endpoints(self, via: str | None) -> Sequence[str]:
-        """The URLs of the agents that a load goes through; none for None. Raises SelectorError.
+        """The URLs of the agents that a load goes through; no URLs for None. Raises SelectorError.
 
-        Agents that did not answer when the run began are left out; if none did, the login's address is used, because
-        many agents listen on their own machine only. For a product in pods, this is the address in the file, if it has
-        one: a new pod gets another address.
+        Agents that did not answer when the run began are left out. If no agent answered, the login's address is used,
+        because many agents listen only on their own machine. A product in pods is called at its address in the file, if
+        there is one, because a new pod gets another address.
         """
         if via is None:
             return []
@@ -242,7 +241,7 @@ class AttachedDatacenter(HostSelection):
         raise SelectorError(f"{host}: no command can be run on a host of an attached datacenter")
 
     async def keep(self, tell: Callable[[str], None]) -> None:
-        """Does nothing, because its own operators keep it. Notes once what is not measured."""
+        """Notes once what is not measured, and follows pods; its own operators keep the datacenter running."""
         tell(
             f"{self.target.name} is attached: no logs, and no figures of disks, processes and connections, are recorded"
         )
@@ -278,7 +277,7 @@ class AttachedDatacenter(HostSelection):
         """Notes for the verdict's reader: the experiment may have been written for another version."""
         if not self._left_out:
             return []
-        return [f"what the experiment says of its own datacenter does not count: {', '.join(self._left_out)}"]
+        return [f"the experiment's settings for its own datacenter do not count: {', '.join(self._left_out)}"]
 
     async def collect_logs(self, into: Path) -> None:
         """Collects none, and the recording says so."""

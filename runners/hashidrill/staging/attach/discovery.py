@@ -26,7 +26,7 @@ from hashidrill.staging.attach.target import PODS_PLACE, AttachTarget, shown
 
 _TELLS_WITHIN_S = 5.0
 _ELECTS_WITHIN_S = 30.0
-"""How long `heal` waits for a leader: it often comes right after a runner died, while its fault is in force."""
+"""How long `heal` waits for a leader: it often starts right after a runner died, whose fault is still in force."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class FoundHost:
     meta: Mapping[str, str] = field(default_factory=dict)
     """Meta data from all products: interlocks search it for production."""
     links: Mapping[str, Link] = field(default_factory=dict)
-    """The proxies of the estate's toxiproxy that lead to it, by name."""
+    """The proxies of the estate's toxiproxy that lead to this host, by name."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ async def discover(target: AttachTarget, wires: Mapping[str, Wire]) -> Estate:
 
 
 def with_links(estate: Estate, links: Mapping[str, Link]) -> Estate:
-    """Adds the proxies to each host; a note lists them, and those that lead elsewhere."""
+    """Adds to each host the proxies that lead to it; a note lists these proxies and all others."""
     hosts, known = {}, set[str]()
     for name, host in estate.hosts.items():
         to = {proxy: link for proxy, link in links.items() if link.leads_to(name, host.address)}
@@ -156,13 +156,13 @@ def merged(target: AttachTarget, found: Mapping[str, Found]) -> Estate:
             if host is not None and service in host.roles:
                 raise AttachError(
                     f"{target.path}: {service}: {node.name} and {host.name} both have the address {node.address};"
-                    " agents that share one cannot be told apart"
+                    " agents that share an address cannot be told apart"
                 )
             if host is None and node.name in hosts:
                 other = hosts[node.name]
                 raise AttachError(
-                    f"{target.path}: {node.name} is {other.address} to {', '.join(other.roles)} and {node.address} to"
-                    f" {service}; hosts are told apart by their addresses, so this name would mean two of them"
+                    f"{target.path}: {node.name} is {other.address} in {', '.join(other.roles)} and {node.address} in"
+                    f" {service}; an address identifies a host, so this name would mean two hosts"
                 )
             host = host or FoundHost(node.name, node.address)
             names[service][node.name] = host.name
@@ -245,23 +245,23 @@ def _mixed(target: AttachTarget, estate: Estate, product: str) -> Iterator[str]:
     lost = [host for host in servers if not _pod_of(host, pods)]
     back = [host for host in lost if host.name in pods] if len(lost) < len(servers) else []
     if back:
-        which = ", ".join(f"{one.name} at {one.address}, and its pod is at {pods[one.name]['address']}" for one in back)
-        yield f"at {url} it still has {which}: a pod came back, which its agents learn within a minute: wait"
+        which = ", ".join(f"{one.name} at {one.address}, but its pod is at {pods[one.name]['address']}" for one in back)
+        yield f"at {url} it still lists {which}: a pod came back; agents learn its address within a minute: wait"
     if others := [f"{host.name} ({host.address})" for host in lost if host not in back]:
         yield (
-            f"at {url} it has the servers {', '.join(others)}, which are no pods with {labels} in {where}: two clusters"
-            " are mixed; let `address`, `context` and `namespace` mean the same one"
+            f"at {url} it has the servers {', '.join(others)}, which are not pods with {labels} in {where}: two"
+            " clusters are mixed; set `address`, `context` and `namespace` to the same cluster"
         )
     known = {_pod_of(host, pods) for host in servers} | {host.name for host in back}
     if strangers := sorted({*pods} - known):
         yield (
             f"at {url} it does not know {', '.join(strangers)}, which have {labels} in {where}: two clusters are mixed;"
-            " write labels under `servers` that only one of them has, like that of its release"
+            " write labels under `servers` that only one cluster has, like that of its release"
         )
 
 
 def _pod_of(host: FoundHost, pods: Mapping[str, Any]) -> str:
-    """Matches by the address; by its first part if it is a name: `vault-0.vault-internal`. "" if none matches."""
+    """The host's pod, found by its address, or by the first part of a name (`vault-0.vault-internal`); "" for none."""
     at = [name for name, pod in pods.items() if pod["address"] == host.address]
     try:
         ipaddress.ip_address(host.address)
@@ -271,7 +271,7 @@ def _pod_of(host: FoundHost, pods: Mapping[str, Any]) -> str:
 
 
 class PodNow(NamedTuple):
-    """The pod that stands where one of a known name stood: of another name if a DaemonSet made it."""
+    """The pod that replaced a known one; its name is different if a DaemonSet made it."""
 
     name: str
     address: str
@@ -305,9 +305,9 @@ async def followed(
     *,
     every_s: float = _EVERY_S,
 ) -> None:
-    """Repeats until cancelled. `pods`: by host; `addresses`: by host, read again each time.
+    """Follows pods that come back at another address, until cancelled. `pods`, `addresses`: by host, read each time.
 
-    `move`: (host, address) -> whether it is asked there from now on, and not through a forward that follows its name.
+    `move(host, address)` returns whether requests now go there, not through a forward that follows the pod's name.
     """
     missed: dict[str, float] = {}
     told: set[str] = set()
@@ -321,15 +321,15 @@ async def followed(
             for host, pod in pods.items():
                 if pod not in there:
                     if anyio.current_time() - missed.setdefault(host, anyio.current_time()) > _MISSED_AFTER_S:
-                        for text in _once(told, f"{host}: there is no pod {pod} any more: its old address is asked"):
+                        for text in _once(told, f"{host}: the pod {pod} is gone; requests go to its old address"):
                             tell(text)
                     continue
                 missed.pop(host, None)
                 now = there[pod]
                 if now.address != (before := addresses[host]):
                     asked_there = move(host, now.address)
-                    then = "and is asked there from now on; loads that were given its own address are not moved"
-                    then = then if asked_there else "and the forward to it, also that of loads, leads there"
+                    then = "and requests go there from now on; loads that have its old address are not moved"
+                    then = then if asked_there else "and the forwards to it, including those of loads, lead there"
                     another = "" if now.name == pod else f" as {now.name}"
                     tell(f"{host}: pod {pod} came back{another} at {now.address} (before: {before}), {then}")
         await anyio.sleep(every_s)
@@ -342,7 +342,7 @@ def _once(told: set[str], text: str) -> Iterator[str]:
 
 
 def populate(estate: Estate, *, listen: str, first_port: int) -> list[dict[str, Any]]:
-    """A proxy to each agent's API, and to the other ports that agents connect to, in the order of the hosts."""
+    """Proxies to each agent's API and to the other ports that agents connect to, in the order of the hosts."""
     return [
         {"name": name, "listen": f"{listen}:{first_port + number}", "upstream": upstream, "enabled": True}
         for number, (name, upstream) in enumerate(_links(estate))

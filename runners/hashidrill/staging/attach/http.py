@@ -87,8 +87,8 @@ class Wire:
 
 
 class InTurn:
-    """Requests to a product by several agents of it: after no answer, or a server error, the next request goes to the
-    next agent. A caller that repeats its request so outlives an agent that a fault silences.
+    """Requests to a product through several of its agents. If an agent does not answer, or answers with a server error,
+    the next request goes to the next agent, so a caller that repeats its request survives a silenced agent.
     """
 
     def __init__(self, wire: Wire, urls: Iterable[str]) -> None:
@@ -152,14 +152,14 @@ def _reason(error: ssl.SSLError) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """One agent: the address that others use, and its real address."""
+    """One agent: its real URL, and the login for it."""
 
     url: str
     login: Login
 
 
 class AgentTransport(httpx2.AsyncBaseTransport):
-    """Sends a request for `http://ADDRESS:PORT` to the agent that `place_of` says.
+    """Sends a request for `http://ADDRESS:PORT` to the agent that `place_of` returns.
 
     An unknown address is a connect error.
     """
@@ -176,7 +176,7 @@ class AgentTransport(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         place = self._place_of(request.url.host, request.url.port or 80)
         if place is None:
-            raise httpx2.ConnectError(f"{request.url.host} is no agent of the attached datacenter", request=request)
+            raise httpx2.ConnectError(f"{request.url.host} is not an agent of the attached datacenter", request=request)
         real, login = httpx2.URL(place.url), place.login
         request.url = request.url.copy_with(scheme=real.scheme, host=real.host, port=real.port)
         if login.params:
@@ -193,7 +193,7 @@ class AgentTransport(httpx2.AsyncBaseTransport):
             raise httpx2.ReadError(why(error)[0], request=request) from error
 
     async def aclose(self) -> None:
-        """Does nothing yet: several clients share it, and each closes it. `close` ends it."""
+        """Does nothing: each of the clients that share this transport calls it. `close` closes the transport."""
 
     async def close(self) -> None:
         for transport in self._made.values():
@@ -212,7 +212,7 @@ class WeakTokenError(AttachError):
 
 
 class LeaderlessError(AttachError):
-    """The agent cannot answer now, as while its cluster elects a leader."""
+    """The agent cannot answer now, for example because its cluster is electing a leader."""
 
 
 async def read(
@@ -264,7 +264,7 @@ def parsed(wire: Wire, answer: ApiAnswer, path: str, *, url: str = "") -> Any:
 
 def _hint(*, certificate: bool) -> str:
     if certificate:
-        return "give ca_file, server_name, or cert_file and key_file, in the file or as the variables of its CLI"
+        return "set ca_file, server_name, or cert_file and key_file, in the file or by the variables of its CLI"
     return "is the address right, and is it reachable from this machine?"
 
 

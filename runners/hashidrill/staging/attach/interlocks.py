@@ -44,7 +44,7 @@ from hashidrill.staging.interlocks.production import Named
 from hashidrill.staging.interlocks.settings import interlock_rights, settings_of
 
 BREAKS_QUORUM = "breaks-quorum"
-"""Part of `AttachTarget.said` if the command line allows it."""
+"""It is in `AttachTarget.said` if the command line allows a broken quorum."""
 _NAMED_BY_NODES = frozenset({"datacenter", "class"})
 """Properties of a product's nodes whose values are names chosen by operators."""
 _ANSWERS_WITHIN_S = 2.0
@@ -65,9 +65,9 @@ class Interlocks:
     def hold(
         self, plan: Plan, tell: Callable[[str], None], recording: Path | None = None, key: LineKey = UNSIGNED
     ) -> AbstractAsyncContextManager[Held]:
-        """Surrounds the whole run, before any write; `recording` gets the audit lines too, signed with `key`.
+        """Surrounds the whole run, from before its first write. The audit lines also go to `recording`, signed with
 
-        Raises InterlockError.
+        `key`. Raises InterlockError.
         """
         return self._guard.held(subject_of(plan), tell, recording, key)
 
@@ -92,7 +92,7 @@ def open_interlocks(target: AttachTarget, estate: Estate, wires: Mapping[str, Wi
 
 
 def _by_each_server(estate: Estate, wires: Mapping[str, Wire]) -> dict[str, InTurn]:
-    """Consul by each of its servers: a fault that silences one of them costs the run neither its lock nor its stop."""
+    """Consul through each of its servers: if a fault silences one, the run keeps its lock and its stop button."""
     if CONSUL not in wires:
         return {}
     return {CONSUL: InTurn(wires[CONSUL], [one.urls[CONSUL] for one in estate.having(CONSUL, "server")])}
@@ -138,9 +138,9 @@ def who() -> str:
 
 
 def names_of(target: AttachTarget, estate: Estate) -> list[Named]:
-    """Every name there: the attach file, the products' datacenters, addresses, hosts, and the ways to them.
+    """Every name of the datacenter: the attach file, the products' datacenters, addresses, hosts, and the ways to them.
 
-    A shared toxiproxy could have a production proxy whose upstream has a host's name, which would get the toxics. A
+    A shared toxiproxy could have a production proxy whose upstream has a host's name: that proxy would get toxics. A
     shared product's namespaces, partitions, regions and node classes distinguish production from the rest.
     """
     addresses = [urlsplit(login.address).hostname or "" for login in target.logins.values()]
@@ -183,7 +183,7 @@ def _parts_of_products(target: AttachTarget, estate: Estate) -> Iterator[Named]:
 
 
 def _places_of_ssh(target: AttachTarget) -> Iterator[Named]:
-    """The SSH destinations in the file, whose carrier is read only later."""
+    """The SSH destinations in the file; the carrier's own settings are read only later."""
     ssh = target.carriers.get("ssh")
     said: Mapping[str, Any] = ssh if isinstance(ssh, Mapping) else {}
     addresses, jump = said.get("addresses"), said.get("jump")
@@ -206,7 +206,7 @@ def _is_ip(name: str) -> bool:
 
 
 def window_of(action: Action, experiment: Experiment, everyone: frozenset[str]) -> Window:
-    """A fault of the method for the blast radius. `everyone`: all hosts of the datacenter."""
+    """The blast radius of one fault of the method. `everyone`: all hosts of the datacenter."""
     step = experiment.method[action.step]
     named = {one.name: number for number, one in enumerate(experiment.method) if one.name}
     kind = registry.fault(action.what)
@@ -310,7 +310,7 @@ async def alone(
 ) -> None:
     """Calls `do` while no other run is in progress there. Raises InterlockError."""
     if CONSUL not in wires:
-        raise InterlockError("the lock is kept in Consul, and the attach file names none")
+        raise InterlockError("the lock is kept in Consul, but the attach file names no Consul")
     said = (await anchor.anchored(Kv(wires[CONSUL]), settings_of(target.interlocks, target.path))).lock
     since = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     await lock.alone(

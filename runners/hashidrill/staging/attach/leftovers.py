@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _WITHIN_S, _AGAIN_S = 30.0, 0.5
 _OTHERS = "another run may use it by now: this one lost its lock"
 May = Callable[[Left], Awaitable[bool]]
-"""Whether it may be removed now. Raises FaultError if that is unknown."""
+"""Whether that data may be removed now. Raises FaultError if that is unknown."""
 
 
 class Told(Protocol):
@@ -38,7 +38,7 @@ class Told(Protocol):
 
 
 def leavings(experiment: Experiment, run_id: str, wires: Mapping[str, Wire]) -> dict[Left, str]:
-    """The data that a run of it may leave, and the kind of load that made it."""
+    """The data that a run of the experiment may leave, each with the kind of load that made it."""
     of_loads = {
         left: load.kind
         for name, load in experiment.load.items()
@@ -50,7 +50,7 @@ def leavings(experiment: Experiment, run_id: str, wires: Mapping[str, Wire]) -> 
 
 
 def shared_leavings(experiment: Experiment, run_id: str, wires: Mapping[str, Wire]) -> set[Left]:
-    """The `leavings` that other runs of it share: they are named after the load, not after the run."""
+    """The `leavings` that other runs of the experiment share: their names come from the load, not from the run."""
     return {*leavings(experiment, run_id, wires)} & {*leavings(experiment, f"not-{run_id}", wires)}
 
 
@@ -62,7 +62,7 @@ async def sweep(
     within_s: float = _WITHIN_S,
     may: May | None = None,
 ) -> tuple[Sequence[str], Sequence[str]]:
-    """Returns what was removed, and what could not be removed and why; sends each also as an audit line.
+    """Removes data. Returns what was removed, and what could not be removed and why; each is also an audit line.
 
     `may` is called before each removal. Raises nothing.
     """
@@ -89,7 +89,7 @@ async def _removed(left: Left, wires: Mapping[str, Wire], ends_s: float, may: Ma
     """(how many, why not): retries until `ends_s`, because a recovering datacenter may be silent for a while."""
     if left.service not in wires:
         return 0, f"the attach file names no {left.service}"
-    why = "it was still there when the time for it was over"
+    why = "it was still there when its time was over"
     with anyio.CancelScope(deadline=ends_s):
         while True:
             try:

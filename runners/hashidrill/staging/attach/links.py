@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 TOXIPROXY = "toxiproxy"
 OURS = "hashidrill-"
 TOXICS = "toxics beginning with"
-"""The words of `Left.what`."""
+"""The value of `Left.what` for toxics."""
 _WITHIN_S = 5.0
 _ANYWHERE = {"", "0.0.0.0", "::"}  # noqa: S104 - what a proxy may listen on
 _CLOSED = errno.ENODATA
@@ -53,8 +53,8 @@ class Link:
     enabled: bool = True
 
     def leads_to(self, name: str, address: str) -> bool:
-        """Whether the proxy leads to the host of this name and address. A name may be longer in the proxy's
-        configuration.
+        """Whether the proxy leads to the host with this name or address. The proxy's configuration may add a domain to
+        the name.
         """
         to = self.to_host.lower()
         return to in {address.lower(), name.lower()} or to.startswith(f"{name.lower()}.")
@@ -88,7 +88,7 @@ def _split(address: str) -> tuple[str, int]:
 
 
 async def remove_toxics_of(wire: Wire, left: Left) -> int:
-    """Removes every toxic with that prefix from all proxies; returns how many there were. Raises FaultError."""
+    """Removes all toxics whose names begin with `left.name`; returns how many there were. Raises FaultError."""
     found = [(proxy, name) for proxy, name in await _toxics(wire) if name.startswith(left.name)]
     for proxy, name in found:
         await _remove(wire, proxy, name)
@@ -101,7 +101,7 @@ async def toxics_of_runs(wire: Wire, proxies: Collection[str]) -> list[tuple[str
 
 
 async def remove_toxics_of_runs(wire: Wire, proxies: Collection[str]) -> list[tuple[str, str]]:
-    """Removes these, and returns them. Raises FaultError."""
+    """Removes what `toxics_of_runs` returns, and returns it. Raises FaultError."""
     found = await toxics_of_runs(wire, proxies)
     for proxy, name in found:
         await _remove(wire, proxy, name)
@@ -197,7 +197,7 @@ class HostLinks:
 
 
 def _exchange(link: Link, hello: bytes, timeout_s: float) -> Exchange:
-    """One connection: what was sent, and how its first byte came back. Seconds count from the first byte sent."""
+    """Opens one connection, sends the hello, and waits for a byte. Seconds count from the first byte sent."""
     began, number, received = time.monotonic(), 0, 0
     try:
         with socket.create_connection((link.host, link.port), timeout=timeout_s) as connection:

@@ -46,7 +46,7 @@ class Login:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Headers of each request, including the token's; `secrets` has the values to redact."""
     params: Mapping[str, str] = field(default_factory=dict)
-    """Parameters of each request: a namespace or region, if the product takes it there."""
+    """Parameters of each request: a namespace or region, if the product expects it there."""
     token: Secret = field(default_factory=Secret)
     token_from: str = ""
     """The token's origin, for messages: `the file /etc/x`, `the variable CONSUL_HTTP_TOKEN`; "" without one."""
@@ -57,7 +57,7 @@ class Login:
     forwards: Mapping[str, str] = field(default_factory=dict)
     """The local URL that leads to an agent's pod, by the pod's name and by its address, where pods are forwarded."""
     of_agents: str = ""
-    """A URL with the scheme and the port of agents' own APIs, if not those of `address`."""
+    """A URL with the scheme and the port of agents' own APIs, if they differ from those of `address`."""
 
     def url_of(self, host: str, address: str) -> str:
         """The URL of the agent on that host, which has this address."""
@@ -68,7 +68,7 @@ class Login:
         return f"{parts.scheme}://{bracketed}" + (f":{parts.port}" if parts.port else "")
 
     def said_url_of(self, host: str, address: str) -> str:
-        """The URL that the file, or a forward to the pod, has for that agent; "" for none.
+        """The URL of that agent in the file, or of the forward to its pod; "" if there is neither.
 
         An address may be the name of a pod: `vault-0.vault-internal`.
         """

@@ -1,9 +1,9 @@
 """The plan of a run against an attached datacenter: its actions in order, and the digest that an arming consents to.
 
-Two experiments with one digest do the same: every step, load, client and probe with its parameters, defaults filled in,
-from the steady state to the recovery, and the limits of the attach file. Titles, expectations and reports are not
-included. Programs that it names (a client's command) are not included either: the person who arms trusts them as
-they are.
+Two experiments with the same digest do the same. The digest covers every step, load, client and probe with its
+parameters, defaults included, from the steady state to the recovery, and the limits of the attach file. It does not
+cover titles, expectations and reports, nor the programs that the experiment names (a client's command): the person
+who arms trusts them as they are.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Action:
     on: str
     """The selector as written: of a fault's target, or of the agents that a load calls."""
     hosts: tuple[str, ...]
-    """In a plan, all hosts that the selector may match; when done, the exact host."""
+    """In a plan, all hosts that the selector may match; after the action, the exact host."""
     service: str
     """The service of the agent; "" if the selector does not name one."""
     at_s: float
@@ -54,7 +54,7 @@ class Action:
     step: int = -1
     """The number of the step in the method; -1 for a load."""
     fault_id: str = ""
-    """"" in a plan."""
+    """The fault's id; "" in a plan."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ _SHORT = len("sha256:") + 12
 
 
 def content_of(experiment: Experiment, settings: InterlockSettings) -> dict[str, Any]:
-    """Plain data; equal for files that differ only in notation."""
+    """The content of the digest, as plain data; equal for files that differ only in notation."""
     written = experiment.model_dump(mode="json", by_alias=True, include={"steady_state", "guardrails", "recovery"})
     return {
         "experiment": experiment.metadata.name,
@@ -158,10 +158,10 @@ def lines_of(experiment: Experiment, settings: InterlockSettings) -> Iterator[st
         yield f"  probe {name}: {probe.kind} {json.dumps(_plain(probe.parameters), ensure_ascii=False)}"
     limits = settings.blast_radius
     servers = "a third" if limits.servers is None else str(limits.servers)
-    wide = "; it may break a quorum or set back all state" if experiment.breaks_quorum else ""
+    wide = "; it may break a quorum or reset all state" if experiment.breaks_quorum else ""
     yield f"  at most {servers} of a product's servers and {limits.clients} of its clients at one time{wide}"
     if settings.production.not_production:
-        yield f"  taken for not production: {', '.join(settings.production.not_production)}"
+        yield f"  counted as not production: {', '.join(settings.production.not_production)}"
 
 
 def _probe(spec: ProbeSpec) -> dict[str, Any]:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 def in_kubernetes() -> Any:
-    """The additions of pods and their injectors to an attached datacenter; a module of a higher room provides them by
-    its entry point.
+    """What pods and their injectors add to an attached datacenter; a module of a higher room provides it through its
+    entry point.
     """
     return registry.plugin("hashidrill.attached", "kubernetes")
 
@@ -39,21 +39,21 @@ class Part(Strict):
     """The part of one product in a file of `kind: Attach`. The environment provides missing keys."""
 
     address: str | None = Field(default=None, description="URL of any agent, like https://consul.staging.example:8501")
-    token_file: str | None = Field(default=None, description="File that holds the ACL token, and nothing else")
-    ca_file: str | None = Field(default=None, description="CA certificate that the agents' certificates are signed by")
+    token_file: str | None = Field(default=None, description="File that holds only the ACL token")
+    ca_file: str | None = Field(default=None, description="Certificate of the CA that signed the agents' certificates")
     ca_path: str | None = Field(default=None, description="Folder of CA certificates")
     cert_file: str | None = Field(default=None, description="Client certificate")
     key_file: str | None = Field(default=None, description="Key of the client certificate")
-    server_name: str | None = Field(default=None, description="Name that the agents' certificates have")
+    server_name: str | None = Field(default=None, description="Name in the agents' certificates")
     verify: bool | None = Field(default=None, description="Whether certificates are checked")
     agents: dict[str, str] = Field(
-        default={}, description="URL of an agent's own API, by host, where it is not at its node's address"
+        default={}, description="URL of an agent's own API, by host, if it is not at the node's address"
     )
 
 
 @dataclass(frozen=True)
 class Node:
-    """One agent that a product knows, as a host that it shares with agents of other products."""
+    """One agent that a product knows. Agents of other products may share its host."""
 
     name: str
     address: str
@@ -61,7 +61,7 @@ class Node:
     meta: Mapping[str, str] = field(default_factory=dict)
     """Meta data of the machine: node meta, datacenter and class. Interlocks search it for `production`."""
     url: str = ""
-    """The URL of its API, if the product has it; "" for the node's address and the port of the login's address."""
+    """The URL of its API, if the product reports it; "" means the node's address with the login's port."""
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,13 @@ class Found:
     voters: Sequence[str] = ()
     """The hosts whose majority decides."""
     datacenter: str = ""
-    """The product's own name of it: `dc1`, a region, a cluster's name."""
+    """The product's own name for the datacenter: `dc1`, a region, a cluster's name."""
     notes: Sequence[str] = ()
     """What was left out, and why."""
 
 
 class Product:
-    """Base of attachable products, with defaults for most of them."""
+    """Base of attachable products, with defaults that suit most of them."""
 
     name: ClassVar[str]
     pods: ClassVar[Mapping[str, Mapping[str, str]]] = {}
@@ -90,30 +90,30 @@ class Product:
     writes_nothing: ClassVar[str] = ""
     large: ClassVar[str] = ""
 
-    def params(self, said: Mapping[str, str]) -> Mapping[str, str]:  # noqa: ARG002 - subclasses look at it
+    def params(self, said: Mapping[str, str]) -> Mapping[str, str]:  # noqa: ARG002 - subclasses use it
         return {}
 
-    def headers(self, said: Mapping[str, str]) -> Mapping[str, str]:  # noqa: ARG002 - subclasses look at it
+    def headers(self, said: Mapping[str, str]) -> Mapping[str, str]:  # noqa: ARG002 - subclasses use it
         return {}
 
-    def fallback_token(self, environ: Mapping[str, str]) -> tuple[Secret, str]:  # noqa: ARG002 - subclasses look at it
+    def fallback_token(self, environ: Mapping[str, str]) -> tuple[Secret, str]:  # noqa: ARG002 - subclasses use it
         return Secret(), ""
 
-    def parts(self, host: Host, login: Login) -> Mapping[type[Any], Any]:  # noqa: ARG002 - subclasses look at it
+    def parts(self, host: Host, login: Login) -> Mapping[type[Any], Any]:  # noqa: ARG002 - subclasses use it
         return {}
 
-    async def remove(self, wire: Wire, left: Left) -> int:  # noqa: ARG002 - subclasses ask by it
-        raise FaultError(f"{left}: hashidrill does not know how to take it out of {self.name}")
+    async def remove(self, wire: Wire, left: Left) -> int:  # noqa: ARG002 - subclasses use it
+        raise FaultError(f"{left}: hashidrill does not know how to remove it from {self.name}")
 
-    def hello(self, port: int) -> bytes:  # noqa: ARG002 - subclasses look at it
+    def hello(self, port: int) -> bytes:  # noqa: ARG002 - subclasses use it
         """A request that an agent answers at once on a port other than its API's; b"" if none is known."""
         return b""
 
-    def ports(self, role: str) -> Sequence[int]:  # noqa: ARG002 - subclasses look at it
-        """The ports of an agent in that role that others connect to, besides its API's, and that answer a hello."""
+    def ports(self, role: str) -> Sequence[int]:  # noqa: ARG002 - subclasses use it
+        """The ports, besides the API's, that others connect to and that answer a hello, of an agent in that role."""
         return ()
 
-    def starts_jobs(self, role: str) -> bool:  # noqa: ARG002 - subclasses look at it
+    def starts_jobs(self, role: str) -> bool:  # noqa: ARG002 - subclasses use it
         """Whether an agent in that role starts users' programs, which tracing would follow."""
         return False
 
@@ -132,7 +132,7 @@ class Attachable(Protocol):
     health: ClassVar[str]
     """A path that each of its agents answers without a token."""
     alive: ClassVar[str]
-    """A path that a server answers below 500 while it serves."""
+    """A path that a server answers with a status below 500 while it serves."""
     pods: ClassVar[Mapping[str, Mapping[str, str]]]
     """For each role, the labels of its pods in the official chart; empty without such a chart."""
     leads: ClassVar[Mapping[str, str]]
@@ -140,7 +140,7 @@ class Attachable(Protocol):
     writes_nothing: ClassVar[str]
     """A path whose DELETE is committed like any write, but changes nothing; "" if none is known."""
     large: ClassVar[str]
-    """A path whose answer has kilobytes, and costs the agent little; "" if none is known."""
+    """A path whose answer is some kilobytes long and costs the agent little; "" if none is known."""
     process: ClassVar[Sequence[str]]
     """The start of its agents' command line, by which carriers find them on their hosts."""
 
@@ -148,10 +148,10 @@ class Attachable(Protocol):
         """Headers of each request, besides the token's; `said` has the file's and the environment's values, by key."""
 
     def params(self, said: Mapping[str, str]) -> Mapping[str, str]:
-        """Of each request."""
+        """Query parameters of each request."""
 
     def fallback_token(self, environ: Mapping[str, str]) -> tuple[Secret, str]:
-        """(token, its origin) from the command line's own place, like ~/.vault-token."""
+        """(token, its origin) from where the product's command line keeps it, like ~/.vault-token."""
 
     async def discover(self, wire: Wire) -> Found:
         """Discovers the datacenter without changing it. Raises AttachError; the message says what is missing, and which
@@ -159,7 +159,7 @@ class Attachable(Protocol):
         """
 
     def parts(self, host: Host, login: Login) -> Mapping[type[Any], Any]:
-        """Capabilities that it adds to a host of one of its agents, with their implementations."""
+        """Capabilities that the product adds to its agents' hosts, with their implementations."""
 
     def hello(self, port: int) -> bytes: ...
 
@@ -175,7 +175,7 @@ class Attachable(Protocol):
 
 
 def at_most(number: int, field: FieldInfo) -> int:
-    """The number of agents, capped at the limit of the model of local datacenters; the hosts hold the real number."""
+    """The number of agents, capped at the limit for local datacenters; the hosts hold the real number."""
     return min(number, next((int(limit.le) for limit in field.metadata if hasattr(limit, "le")), 0))
 
 
@@ -207,7 +207,7 @@ async def raft_of(
 ) -> tuple[str, list[str], list[str]]:
     """(leader, voters, notes). Any token may read the peers; only a token with `needs` may read the voters.
 
-    `names` are those of the servers by address; `name_of` names a server of Raft's configuration.
+    `names` maps the servers' addresses to their names; `name_of` returns the name of a server in Raft's configuration.
     """
     try:
         answer = await read_json(wire, "/v1/operator/raft/configuration", needs=needs, params={"stale": ""})
@@ -218,7 +218,7 @@ async def raft_of(
         peers = await read_json(wire, "/v1/status/peers", needs="nothing")
         leader = str(await read_json(wire, "/v1/status/leader", needs="nothing"))
         voters = [names[address] for address in map(host_of, peers) if address in names]
-        return names.get(host_of(leader), ""), voters, [f"who votes is taken from the peers: {weak}"]
+        return names.get(host_of(leader), ""), voters, [f"all peers count as voters: {weak}"]
 
 
 def attachables(names: Iterable[str] = ()) -> dict[str, Attachable]:
@@ -291,7 +291,7 @@ def _token(product: Attachable, said: Mapping[str, str], environ: Mapping[str, s
         try:
             token = file.read_text().strip()
         except (OSError, UnicodeDecodeError) as error:
-            why = getattr(error, "strerror", None) or "it is no text"
+            why = getattr(error, "strerror", None) or "it is not text"
             raise AttachError(f"{file}: the token of {product.name} cannot be read: {why}") from None
         if not token or len(token.split()) > 1:
             raise AttachError(f"{file}: expected the token of {product.name} and nothing else")

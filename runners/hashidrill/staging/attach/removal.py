@@ -21,10 +21,10 @@ _AGAIN_S = 1.0
 async def remove_all(
     find: Callable[[], Awaitable[Sequence[str]]], take_away: Callable[[Sequence[str]], Awaitable[object]]
 ) -> int:
-    """Removes all and returns how many there were.
+    """Removes what `find` returns, until it returns nothing; returns how many there were.
 
-    It looks again before it returns: a write that a sick agent still held may arrive after the delete, and an agent
-    that was not told brings its instances back.
+    It looks again before it returns: a write that a sick agent delayed may arrive after the delete, and an agent
+    that does not know of the removal registers its instances again.
     """
     removed: set[str] = set()
     while found := await find():
@@ -44,7 +44,7 @@ async def ask(
     body: bytes | None = None,
     may_lack: Sequence[str] = ("GET", "DELETE"),
 ) -> Any:
-    """The JSON of the answer to a GET; None if it is missing (404, to one of the methods `may_lack`).
+    """The JSON of the answer to a GET; None for other methods, and for a 404 to one of the methods `may_lack`.
 
     Raises FaultError for a refusal.
     """

@@ -47,20 +47,20 @@ PLACE = "services.kubernetes"
 
 
 class ToxiproxyPart(Strict):
-    """The toxiproxy of an estate, in whose links faults may put toxics."""
+    """An estate's toxiproxy: faults may add toxics to its proxies."""
 
     address: str = Field(description="URL of its API, like http://toxiproxy.staging.example:8474")
 
 
 class KubernetesPart(Strict):
-    """The Kubernetes whose Chaos Mesh or Litmus injects faults: into the pods of agents, by chaosd into machines."""
+    """The Kubernetes whose Chaos Mesh or Litmus injects faults into agents' pods; chaosd injects them into machines."""
 
     kubeconfig: str | None = Field(
-        default=None, description="Its file; default: KUBECONFIG, ~/.kube/config, or the service account of our own pod"
+        default=None, description="Kubeconfig file; default: KUBECONFIG, ~/.kube/config, or this pod's service account"
     )
-    context: str | None = Field(default=None, description="Context of that file; default: its current one")
+    context: str | None = Field(default=None, description="Context in the kubeconfig; default: its current one")
     namespace: str | None = Field(
-        default=None, description="Where the agents' pods are and faults are created; default: that of the context"
+        default=None, description="Namespace of the agents' pods and of the faults; default: the context's"
     )
     chaosd: dict[str, str] = Field(
         default={}, description="URL of the chaosd on a machine, by host, like http://10.1.2.3:31767"
@@ -70,29 +70,29 @@ class KubernetesPart(Strict):
     )
     lacks: list[str] = Field(
         default=[],
-        description="Kinds of Chaos Mesh that cannot be injected there, like IOChaos for a daemon without toda",
+        description="Kinds of Chaos Mesh that cannot be injected there, like IOChaos if the daemon lacks toda",
     )
     litmus_account: str = Field(
-        default="litmus-admin", description="ServiceAccount in that namespace as which experiments of Litmus run"
+        default="litmus-admin", description="ServiceAccount, in that namespace, under which Litmus experiments run"
     )
-    drain: bool = Field(default=False, description="Whether nodes may be drained: every pod on them leaves them")
+    drain: bool = Field(default=False, description="Whether nodes may be drained, which removes all their pods")
 
 
 class Beside(Strict):
     """Further parts of the estate, besides its products."""
 
-    toxiproxy: ToxiproxyPart | None = Field(default=None, description="The toxiproxy that is in its links")
-    kubernetes: KubernetesPart | None = Field(default=None, description="The Kubernetes with the Chaos Mesh or Litmus")
+    toxiproxy: ToxiproxyPart | None = Field(default=None, description="The toxiproxy between its agents")
+    kubernetes: KubernetesPart | None = Field(default=None, description="The Kubernetes that runs Chaos Mesh or Litmus")
 
 
 def kubernetes_of(
     part: KubernetesPart | None, path: Path, environ: Mapping[str, str], *, place: str = PLACE
 ) -> dict[str, Any]:
-    """How to connect, as plain data; empty without that part.
+    """The connection settings, as plain data; empty if the part is missing.
 
-    `kubeconfig` is a whole path ("" for this pod's own account). `context`, `namespace` and `server` are those that
-    will be used, if the file can be read: interlocks search them for `production`. A relative path is relative to
-    the Attach file at `path`. `place` is for messages.
+    `kubeconfig` is a complete path ("" for this pod's own account); a relative path is relative to the Attach file
+    at `path`. If the kubeconfig can be read, `context`, `namespace` and `server` are the values that will be used:
+    interlocks search them for `production`. `place` is for messages.
     """
     if part is None:
         return {}
@@ -123,19 +123,19 @@ def _meant(file: str, part: KubernetesPart) -> dict[str, str | None]:
 
 
 KUBERNETES = "kubernetes"
-"""Its name under `datacenter:`, next to products."""
+"""The key of Kubernetes under `datacenter:`, where the other keys are products."""
 PODS_PLACE = f"datacenter.{KUBERNETES}"
 _ROLES = ("server", "client")
-_SAYS = "Labels that the pods of its {} have, and no others"
+_SAYS = "Labels that only the pods of its {} have"
 
 
 class KubernetesDatacenter(KubernetesPart):
     """A datacenter whose agents are pods: each product is found by the labels of its pods."""
 
     context: str = Field(
-        description="Context of the kubeconfig; `in-cluster` for the service account of our own pod, without a file"
+        description="Context in the kubeconfig; `in-cluster` uses this pod's service account, without a kubeconfig"
     )
-    namespace: str = Field(description="Where the agents' pods are and faults are created")
+    namespace: str = Field(description="Namespace of the agents' pods and of the faults")
 
 
 class Selectors(Part):
@@ -181,7 +181,7 @@ def shown(labels: Mapping[str, str]) -> str:
 
 
 class _Metadata(Strict):
-    name: Name = Field(description="Name of the datacenter: it stands in reports, and is what an operator arms")
+    name: Name = Field(description="Name of the datacenter: reports show it, and an operator arms it")
     title: str = Field(default="", max_length=120, description="One line for reports")
 
 
@@ -194,8 +194,8 @@ class AttachFile(Strict):
     datacenter: dict[str, dict[str, Any] | None] = Field(
         min_length=1, description="The products, and how each is reached; `kubernetes` for those whose agents are pods"
     )
-    services: Beside = Field(default=Beside(), description="What else stands there, by address")
-    interlocks: dict[str, Any] = Field(default={}, description="What must hold before anything is touched")
+    services: Beside = Field(default=Beside(), description="Other parts of the estate, by address")
+    interlocks: dict[str, Any] = Field(default={}, description="Conditions for touching anything there")
     engine: dict[str, Any] = Field(default={}, description="Where loads run, if not on the runner's machine")
     carriers: dict[str, Any] = Field(default={}, description="How faults reach the hosts themselves")
 
@@ -210,18 +210,18 @@ class AttachTarget:
     logins: Mapping[str, Login]
     """By product."""
     interlocks: Mapping[str, Any] = field(default_factory=dict)
-    """As written."""
+    """The section as written in the file."""
     engine: Mapping[str, Any] = field(default_factory=dict)
-    """Where loads run, as the file says it (hashidrill.staging.generators.settings)."""
+    """Where loads run, as written in the file (hashidrill.staging.generators.settings)."""
     toxiproxy: str = ""
-    """URL of the API of the estate's toxiproxy; "" where it has none."""
+    """URL of the API of the estate's toxiproxy; "" if the estate has none."""
     carriers: Mapping[str, Any] = field(default_factory=dict)
-    """How faults reach hosts, as the file says it (hashidrill.staging.carriers)."""
+    """How faults reach hosts, as written in the file (hashidrill.staging.carriers)."""
     kubernetes: Mapping[str, Any] = field(default_factory=dict)
     """How to reach the Kubernetes whose Chaos Mesh injects (KubernetesPart, as plain data); empty without one.
 
-    If agents are its pods: `pods` has their labels by product and role, `entrances` the products with an address of
-    their own in the file, and `found`, after discovery, `address`, `ready` and `phase` by product, role and name.
+    If the datacenter's agents are pods: `pods` has their labels by product and role, and `entrances` names the products
+    with an address in the file. After discovery, `found` has `address`, `ready` and `phase` by product, role and name.
     """
     said: frozenset[str] = frozenset()
     """Options of the command line, like `breaks-quorum`."""
@@ -249,7 +249,7 @@ class AttachTarget:
 
 
 def read_target(path: Path, environ: Mapping[str, str] | None = None) -> AttachTarget:
-    """Raises ExperimentError for the file (with line, column and caret), AttachError for a variable or a token."""
+    """Raises ExperimentError for a bad file (with line, column and caret), AttachError for a bad variable or token."""
     environ = os.environ if environ is None else environ
     path, model, parts, pods = _read(path)
     known = attachables()
@@ -286,7 +286,7 @@ class _Pods:
 
 
 def written_in(path: Path) -> AttachFile:
-    """The content of a file alone, without tokens, other files or requests. Raises ExperimentError."""
+    """The content of the file, without reading tokens or sending requests. Raises ExperimentError."""
     return _read(path)[1]
 
 
@@ -297,11 +297,11 @@ class LeftOut:
     addresses: tuple[str, ...]
     """Products without an address in the file."""
     secrets: tuple[str, ...]
-    """Variables with tokens and passwords that are read then."""
+    """Variables with tokens and passwords, which are read from the environment."""
 
 
 def left_out(path: Path) -> LeftOut:
-    """Raises ExperimentError, and InterlockError for settings of the interlocks that cannot be."""
+    """Raises ExperimentError, and InterlockError if the interlocks' settings are invalid."""
     where, model, parts, pods = _read(path)
     settings_of(model.interlocks, str(where))
     known = attachables()
@@ -318,7 +318,7 @@ def left_out(path: Path) -> LeftOut:
 
 
 def check_file(path: Path) -> tuple[str, AttachFile, frozenset[str]]:
-    """(the file, its content, the attached products), without the environment, other files, the network.
+    """(the file, its content, the attached products). Reads no variables, and sends no requests.
 
     Raises ExperimentError, InterlockError.
     """
@@ -363,17 +363,17 @@ def _of_pods(document: Document, model: AttachFile, others: Mapping[str, Part]) 
             text = f"there is no official chart of {name}: write the labels of its servers' pods under `servers`"
             document.problem((*at, name), text)
         if name in others:
-            document.problem((*at, name), f"datacenter.{name} names it too: keep one of them")
+            document.problem((*at, name), f"datacenter.{name} describes it too: keep one of the two")
     if not parts:
-        document.problem(at, f"names no product, like `consul: {{}}`; there are: {', '.join(attachables())}")
+        document.problem(at, f"must name a product, like `consul: {{}}`; there are: {', '.join(attachables())}")
     if model.services.kubernetes is not None:
-        text = f"{PODS_PLACE} says which Kubernetes it is: write these keys there"
+        text = f"{PODS_PLACE} already describes the Kubernetes: write these keys there"
         document.problem(("services", "kubernetes"), text)
     return _Pods(said, parts, selectors)
 
 
 def _document(path: Path) -> tuple[Path, Document]:
-    """The file; of an experiment, the content of `datacenter.attach`: such a file's path, or an inline part."""
+    """The Attach file. An experiment has its path, or its content, in `datacenter.attach`."""
     document = read_document(path)
     if not isinstance(document.data, dict) or document.data.get("kind") != EXPERIMENT:
         return path, document
@@ -392,7 +392,7 @@ def _checked(document: Document) -> AttachFile:
     data = document.data
     if not isinstance(data, dict) or data.get("kind") != KIND:
         place = ("kind",) if isinstance(data, dict) else ()
-        text = f"not a datacenter to attach: it begins with `apiVersion: {API_VERSION}` and `kind: {KIND}`"
+        text = f"not an Attach file: such a file begins with `apiVersion: {API_VERSION}` and `kind: {KIND}`"
         document.problem(place, text)
         document.raise_problems()
     model: AttachFile = _validated(document, AttachFile, data, ())
@@ -441,7 +441,7 @@ def _check_url(document: Document, loc: tuple[str, ...], read: Callable[[], str]
 def _refuse_tokens(document: Document, loc: tuple[str, ...], written: Mapping[str, Any]) -> None:
     for key in written:
         if key in {"token", "http_auth"}:
-            text = "a token does not belong into this file; name the file that holds it in token_file"
+            text = "a token must not be in this file; name the file that holds it in token_file"
             document.problem((*loc, key), text, key=True)
     document.raise_problems()
 
@@ -450,7 +450,7 @@ Schema = dict[str, Any]
 
 
 def attach_schema() -> Schema:
-    """The schema, draft 2020-12, as permissive as the reader: a product's part may be empty."""
+    """The schema, draft 2020-12. It accepts what `read_target` accepts: a product's part may be empty."""
     definitions: Schema = {}
     schema = _schema(AttachFile, definitions)
     products = {}

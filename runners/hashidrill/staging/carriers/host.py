@@ -34,28 +34,28 @@ def cut_off(shell: Shell, rules: Sequence[PacketRule]) -> str:
 
 
 def spare_the_carrier(shell: Shell, host: str, agent: str) -> None:
-    """Raises FaultError for a fault on that agent that could not be ended any more."""
+    """Raises FaultError if that agent is the carrier: a fault on it could not be ended."""
     if agent == shell.carrier:
         raise FaultError(
-            f"{host}: {agent} carries faults to this host, and would not carry the end of this one: carry it over SSH"
-            " (carriers.ssh)"
+            f"{host}: {agent} carries faults to this host, so it could not end a fault on itself: carry this one over"
+            " SSH (carriers.ssh)"
         )
 
 
 def wrong_place(shell: Shell) -> str:
     """A hint at a wrong address, for messages."""
-    return f"what the catalog and {shell.carrier} say of it" if shell.carrier else "carriers.ssh.addresses"
+    return f"its address in the catalog and in {shell.carrier}" if shell.carrier else "carriers.ssh.addresses"
 
 
 def cannot(rule: Mapping[str, Any]) -> str:
     """Why strace cannot do this to a disk; "" if it can."""
     others = {*rule["operations"]} - {"fsync"}
     if others:
-        return f"strace can slow or fail fsync alone, and not {' and '.join(sorted(others))}: sockets are written too"
+        return f"strace can slow or fail only fsync: {' and '.join(sorted(others))} would affect sockets too"
     if "bytes_per_s" in rule:
         return "strace cannot limit a disk's bandwidth"
     if rule.get("jitter_s") or rule.get("share", 1.0) < 1:
-        return "strace does the same to each call: it has no jitter and no percent"
+        return "strace treats all calls alike: it supports neither jitter nor percent"
     return ""
 
 
@@ -111,9 +111,9 @@ class CarriedHost(CanaryOfHost):
         listen: Mapping[str, tuple[str, int]] | None = None,
         address: str | None = None,
     ) -> None:
-        """`listen`: where each agent's API is, to tell two agents on one host apart.
+        """`listen`: the place of each agent's API, which distinguishes two agents on one host.
 
-        `address`: what the host must have; None for any.
+        `address`: the address that the host must have; None for any.
         """
         self.name, self._shell, self._commands, self._answers = name, shell, commands, answers
         self._terms, self._tasks, self._tell, self._data = terms, tasks, tell, data or {}
@@ -128,7 +128,7 @@ class CarriedHost(CanaryOfHost):
         """The other hosts, whose canaries answer this one's."""
 
     def act_for(self, run: str) -> None:
-        """Puts and reverts faults for that run from now on."""
+        """Applies and reverts faults for that run from now on."""
         self._terms = replace(self._terms, run=run)
 
     # programs on the host
@@ -158,8 +158,8 @@ class CarriedHost(CanaryOfHost):
             if self._address is not None and (why := (await lines.ask("own", address=self._address))["why"]):
                 wrong = wrong_place(self._shell)
                 facts["lacks"]["host"] = (
-                    f"{self._shell.where} is not shown to be {self.name}: {why}; correct {wrong}, or say"
-                    " `check_address: false` where hosts do not have their addresses themselves, as behind NAT"
+                    f"{self._shell.where} is not confirmed to be {self.name}: {why}; correct {wrong}, or set"
+                    " `check_address: false` if hosts do not have their own addresses, as behind NAT"
                 )
             for agent in self._commands:
                 facts |= await self._of_agent(lines, agent, facts)
@@ -168,7 +168,7 @@ class CarriedHost(CanaryOfHost):
         return facts
 
     async def _of_agent(self, lines: Lines, agent: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """`facts` with the abilities for that agent; `restarts` says why an ended one could not be started again."""
+        """`facts` with the abilities for that agent; `restarts` says why an ended agent could not be started again."""
         lacks, why = dict(facts["lacks"]), str(facts.get("restarts", ""))
         try:
             said = await lines.ask("agent", **self._meant(agent))
@@ -201,8 +201,8 @@ class CarriedHost(CanaryOfHost):
         return fault
 
     async def _revert(self, fault_id: str, kind: str) -> None:
-        """Reverts by the agent that has it, or by its note. Raises FaultError; OthersFaultError as `lease.undo_left`
-        does.
+        """Reverts through the agent that holds the fault, or from the fault's note. Raises FaultError; OthersFaultError
+        as `lease.undo_left` does.
         """
         fault = self._faults.pop(fault_id, None)
         if fault is not None:
@@ -234,7 +234,7 @@ class CarriedHost(CanaryOfHost):
         if fault is not None and fault.holds and self._shell.changes:
             await fault.change(script)
         else:
-            if fault is not None:  # for a moment there are no rules, because its program is not told of others
+            if fault is not None:  # for a moment there are no rules, because its program accepts no others
                 with contextlib.suppress(OthersFaultError):
                     await self._revert(table, "packets")
             await self._apply("packets", table, {"table": self._terms.named(table), "script": script})
@@ -290,7 +290,7 @@ class CarriedHost(CanaryOfHost):
         return process
 
     async def signal(self, reference: str, signal: int) -> bool:
-        """Under a lease: if the runner falls silent, stopped processes continue, and ended ones are started."""
+        """Signals under a lease: if the runner falls silent, stopped processes continue, and ended ones are started."""
         if signal == _CONTINUES:
             await self._revert(f"pause-{reference}", "pause")
             return bool((await self._look("state", reference=reference))["state"])
@@ -306,7 +306,7 @@ class CarriedHost(CanaryOfHost):
             else:
                 await self._apply("kill", name, {"agent": agent, "reference": reference, "signal": int(signal)})
         else:
-            raise FaultError(f"{self.name}: signal {signal} cannot be taken back, and is not sent to this host")
+            raise FaultError(f"{self.name}: signal {signal} cannot be undone, so it is not sent to this host")
         return True
 
     async def _agent_of(self, reference: str) -> str:
@@ -315,7 +315,7 @@ class CarriedHost(CanaryOfHost):
             if process is not None and process.reference == reference:
                 spare_the_carrier(self._shell, self.name, agent)
                 return agent
-        raise FaultError(f"{self.name}: process {reference} is none of its agents")
+        raise FaultError(f"{self.name}: process {reference} is not one of its agents")
 
     async def start_agent(self, agent: str) -> None:
         await self._revert(f"kill-{agent}-{self.name}", "kill")
@@ -351,7 +351,7 @@ class CarriedHost(CanaryOfHost):
                 await fault.change(dict(settings))
                 return
             with contextlib.suppress(OthersFaultError):
-                await self._revert(name, "settings")  # its program is not told of others
+                await self._revert(name, "settings")  # its program accepts no others
         reference = (await self._running(agent)).reference
         by = "restart" if restart else "reload"
         args = {"agent": agent, "reference": reference, "settings": dict(settings), "by": by, "check": list(check)}
@@ -390,7 +390,7 @@ class CarriedHost(CanaryOfHost):
         cost = (await self._apply("disk", rule_id, args)).figures
         self._tell(
             f"{self.name}: strace is attached to {', '.join(self._commands)}: that alone makes each system call take"
-            f" {cost.get('call_traced_us', 0):g} us, where it takes {cost.get('call_us', 0):g} us without"
+            f" {cost.get('call_traced_us', 0):g} us instead of {cost.get('call_us', 0):g} us"
         )
 
     async def clear_disk_rule(self, rule_id: str) -> None:
@@ -406,7 +406,7 @@ class CarriedHost(CanaryOfHost):
             if folder := (await self._look("data", pid=(await self._running(agent)).pid))["folder"]:
                 return str(folder)
         raise FaultError(
-            f"{self.name}: where its agents keep their data was not found; say it under `data` of its carrier"
+            f"{self.name}: the folder of its agents' data was not found; name it under `data` of its carrier"
         )
 
     async def canary_disk(self, operation: str, size_bytes: int, trials: int, within_s: float) -> Sequence[Timing]:
@@ -443,7 +443,7 @@ class CarriedHost(CanaryOfHost):
     async def ask_canary(
         self, of: str, op: str, *, within_s: float = ANSWERS_WITHIN_S, **request: Any
     ) -> dict[str, Any]:
-        """Asks the network canary once those of all hosts answer."""
+        """Asks a canary; the network canary only once the network canaries of all hosts answer."""
         if of == NETWORK:
             await all_at_once(partial(one.observers, NETWORK) for one in self.peers)
         return await (await self.observers(of))[0].ask(op, within_s=within_s, **request)

@@ -17,14 +17,14 @@ from hashidrill.staging.carriers.shell import Lines, Session, Shell, program
 _RENEWALS = 3
 """How many renewals fit into a lease."""
 _ENDS = ("reverted", "stuck")
-"""The events after which it is no longer in force, or can no longer be reverted."""
+"""The events after which the fault is no longer in force, or can no longer be reverted."""
 _APPLIES_WITHIN_S, _REVERTS_WITHIN_S = 60.0, 60.0
 _TRIES_EVERY_S, _SAYS_EVERY_S = 2.0, 10.0
 
 
 @dataclass(frozen=True)
 class Terms:
-    """The seconds for which a host keeps a fault without a renewal; `who` is shown on the host."""
+    """How many seconds a host keeps a fault: `lease_s` after a renewal, `deadline_s` in all. The host shows `who`."""
 
     lease_s: float = 15.0
     deadline_s: float = 600.0
@@ -32,9 +32,9 @@ class Terms:
     folder: str = "/run/hashidrill"
     """The folder of the agents' notes on the host. It is empty after a restart of the host."""
     run: str = ""
-    """The id of the faults' run: those of another run with the same names are left alone."""
+    """The id of the faults' run: faults of another run with the same names are left alone."""
     waits_s: float = 0.0
-    """How long a revert waits, on each host, for one that does not answer and may be restarting."""
+    """How long reverts wait for each host that does not answer and may be restarting."""
     armed: str = ""
     """The signed arming of that run, for hosts with their own keys; "" for an unsigned arming."""
 
@@ -43,7 +43,7 @@ class Terms:
         return f"{table}{self._mark}"
 
     def unnamed(self, name: str) -> str:
-        """The fault's own name for its table; that of another run's stays unchanged."""
+        """The fault's own name for its table; the name of another run's table stays unchanged."""
         return name.removesuffix(self._mark)
 
     @property
@@ -59,7 +59,7 @@ class Patience:
         self._ends_s: float | None = None
         self._said, self._says_s = "", 0.0
         self.waited = False
-        """Whether a revert waited for it, and it has not answered since."""
+        """Whether a revert waited for the host, and the host has not answered since."""
 
     async def worth(self, why: str) -> bool:
         """Waits a moment and returns whether to try again; reports what it waits for, and why."""
@@ -85,17 +85,17 @@ class Patience:
 
 
 class LeasedFault:
-    """A fault that an agent on the host has applied. `revert` ends it, or the agent, which says why."""
+    """A fault that an agent on the host has applied. `revert` ends it; the agent may too, and says why."""
 
     def __init__(self, lines: Lines, where: str, fault_id: str, since: int = 0) -> None:
-        """`since`: how many events came before it was applied: those are of an earlier, left-over fault."""
+        """`since`: how many events came before it was applied: they are about an earlier, left-over fault."""
         self._lines, self._where, self._id, self._since = lines, where, fault_id, since
         self.figures: Mapping[str, float] = {}
         self._asked = False
 
     @property
     def holds(self) -> bool:
-        """Whether the agent has it in force, as last reported."""
+        """Whether the agent holds it in force, as last reported."""
         return not self._lines.over and not self._ended()
 
     def _ended(self) -> Mapping[str, Any]:
@@ -123,7 +123,7 @@ class LeasedFault:
             raise FaultError(f"{self._where}: {self._id} could not be reverted: {said['proof']}; see {said['note']}")
 
     async def watch(self, lease_s: float, tell: Callable[[str], None]) -> None:
-        """Renews until it has ended; reports an end that was not requested. A cancelled run renews until then."""
+        """Renews until the fault has ended, even in a cancelled run; reports an end that was not requested."""
         with anyio.CancelScope(shield=True):
             await self._renew(lease_s)
         said = self._ended()
@@ -132,7 +132,7 @@ class LeasedFault:
             tell(f"{self._where}: {self._id} ended: {why}")
 
     async def leave(self) -> None:
-        """Leaves it to its agent to revert, because the lease ends."""
+        """Leaves the revert to its agent, because the lease ends."""
         await self._lines.close()
 
     async def _renew(self, lease_s: float) -> None:
@@ -156,7 +156,7 @@ async def apply(
     tasks: TaskGroup,
     tell: Callable[[str], None],
 ) -> LeasedFault:
-    """Returns once the agent has read back that it is in force. Raises FaultError; nothing is in force then."""
+    """Returns once the agent has read back that it is in force. If it raises FaultError, nothing is in force."""
     spec = {
         "id": fault_id,
         "kind": kind,
@@ -194,9 +194,9 @@ async def undo_left(
     patience: Patience,
     observe: Callable[[], Awaitable[object]],
 ) -> None:
-    """Reverts what an agent with that id left, from its note. Raises FaultError.
+    """Reverts, from its note, the fault with that id that an agent left. Raises FaultError.
 
-    Waits for a host that does not answer, and then until `observe` raises no FaultError: the proof needs it. Raises
+    Waits for a host that does not answer, and then until `observe`, which the proof needs, raises no FaultError. Raises
     OthersFaultError if nothing of this run is left and another run has a fault of that `kind` in force.
     """
     while True:
@@ -233,7 +233,7 @@ def _of_others(said: Mapping[str, Any], kind: str) -> str:
 
 
 async def _undone(shell: Shell, fault_id: str, terms: Terms, tasks: TaskGroup) -> tuple[Mapping[str, Any] | None, str]:
-    """The output of the reverting program, or None; and why there is none."""
+    """The output of the reverting program; if it is None, also why."""
     spec = {"undo": True, "id": fault_id, "folder": terms.folder, "run": terms.run}
     try:
         await shell.again()

@@ -2,7 +2,7 @@
 
 The job of a fault says `ready` and waits for a signal, so a job that Nomad places too late, or twice, applies
 nothing. The fault's arguments are handed over by exec before that signal, and are not in the job's specification.
-SIGUSR1 renews, SIGTERM reverts, both as signals to its allocation; its output is its log. Observers need answers, so
+SIGUSR1 to its allocation renews, SIGTERM reverts; its log is its output. Observers need answers, so
 they run by Nomad's exec (a WebSocket to the client, through a server) in the allocation of the host's other job,
 which a signal renews too.
 """
@@ -43,7 +43,7 @@ _ALIVE_EVERY_S = 10.0
 _CLOSED_WELL = 1000
 """RFC 6455, 7.4.1."""
 _LARGEST_MESSAGE = 1 << 24
-"""In bytes."""
+"""Bytes."""
 
 
 class Stream(Protocol):
@@ -56,11 +56,11 @@ class Stream(Protocol):
         """The next message, None after the last one. Raises FaultError when the connection is gone."""
 
     async def close(self) -> None:
-        """Ends the program too."""
+        """Closes the stream, and ends the program."""
 
 
 Dial = Callable[[str, Sequence[str]], Awaitable[Stream]]
-"""(allocation, command): a program there."""
+"""(allocation, command) -> the stream of a program there."""
 
 
 class SocketStream:
@@ -70,16 +70,16 @@ class SocketStream:
         self._session = session
         self._lost = ""
         self.over = anyio.Event()
-        """Set once it is not needed any more."""
+        """Set once the stream is no longer needed."""
 
     async def send(self, message: dict[str, Any]) -> None:
         try:
             await self._session.send_json(message)
-        except Exception as error:  # noqa: BLE001 - httpx2 lets errors of what it is made of through
+        except Exception as error:  # noqa: BLE001 - httpx2 passes on errors of its parts
             raise FaultError(f"the connection was lost: {error or type(error).__name__}") from None
 
     async def receive(self) -> dict[str, Any] | None:
-        if self._lost:  # the session tells it once
+        if self._lost:  # the session reports it only once
             raise FaultError(self._lost)
         while True:
             try:
@@ -103,7 +103,7 @@ class SocketStream:
 
 @asynccontextmanager
 async def dialler(login: Login) -> AsyncIterator[Dial]:
-    """Opens streams with a login of Nomad's. The sessions end with the block at the latest."""
+    """Opens streams with Nomad's login. The sessions end with the block at the latest."""
     client = httpx2.AsyncClient(
         verify=login.tls.context(),
         trust_env=False,
@@ -114,7 +114,7 @@ async def dialler(login: Login) -> AsyncIterator[Dial]:
     opened: list[SocketStream] = []
 
     async def dial(allocation: str, command: Sequence[str]) -> Stream:
-        """Raises FaultError with what is wrong."""
+        """Raises FaultError with the problem."""
         socket = client.websocket(
             f"{login.address}/v1/client/allocation/{allocation}/exec",
             params={**login.params, "task": TASK, "tty": "false", "command": json.dumps(list(command))},
@@ -130,9 +130,9 @@ async def dialler(login: Login) -> AsyncIterator[Dial]:
         except WebSocketUpgradeError as error:
             if error.response.status_code == 403:
                 raise FaultError("the token of Nomad lacks alloc-exec or alloc-node-exec") from None
-            raise FaultError(f"Nomad's exec cannot be had: HTTP {error.response.status_code}") from None
+            raise FaultError(f"Nomad's exec is not available: HTTP {error.response.status_code}") from None
         except (httpx2.HTTPError, HTTPXWSException, OSError) as error:
-            raise FaultError(f"Nomad's exec cannot be had: {why(error)[0]}") from None
+            raise FaultError(f"Nomad's exec is not available: {why(error)[0]}") from None
         return opened[-1]
 
     try:
@@ -147,7 +147,7 @@ async def dialler(login: Login) -> AsyncIterator[Dial]:
 
 
 class _Held:
-    """Owns a WebSocket in a task of its own, which others use and close."""
+    """Owns a WebSocket in a separate task; other tasks use and close it."""
 
     def __init__(self, socket: AbstractAsyncContextManager[AsyncWebSocketSession]) -> None:
         self._socket = socket
@@ -163,13 +163,13 @@ class _Held:
                     self._stream = SocketStream(session)
                     self._settled.set()
                     await self._stream.over.wait()
-        except Exception as error:  # noqa: BLE001 - to who dials; a later one ends the stream, and is told to who receives
+        except Exception as error:  # noqa: BLE001 - `stream` raises it; a later one ends the stream, and `receive` raises it
             self._error = error
         finally:
             self._settled.set()
 
     async def stream(self) -> SocketStream:
-        """Once it is open. Raises the error that prevented it; a cancelled wait leaves nothing open."""
+        """The stream, once it is open. Raises the error that prevented this; a cancelled wait leaves nothing open."""
         try:
             await self._settled.wait()
         except BaseException:
@@ -187,7 +187,7 @@ def refused(why: str) -> str:
             "Nomad allows no exec there: its token lacks alloc-exec or alloc-node-exec, or the client says"
             " `disable_remote_exec = true`"
         )
-    return f"the connection was lost: {why or 'Nomad says no more'}"
+    return f"the connection was lost: {why or 'Nomad gave no reason'}"
 
 
 class ExecSession:
@@ -261,7 +261,7 @@ RPC_PORT = 4647
 
 @dataclass(frozen=True)
 class Wanted:
-    """Runs programs on the clients of one datacenter."""
+    """The settings for running programs on the clients of one datacenter."""
 
     jobs: Jobs
     dial: Dial
@@ -296,20 +296,20 @@ class NomadShell:
         """See Shell."""
         if whole and port in {None, RPC_PORT} and not set(self._wanted.servers).isdisjoint(addresses):
             return (
-                "it would be cut off from Nomad's servers, whose signals renew this very fault: it would end with its"
+                "it would be cut off from Nomad's servers, whose signals renew this fault: the fault would end with its"
                 " lease; carry it over SSH (carriers.ssh)"
             )
         return ""
 
     async def again(self) -> None:
-        """Makes a new allocation for observers, if theirs has ended. Raises FaultError."""
+        """Forgets the observers' allocation if it has ended, so that a new one is made. Raises FaultError."""
         if self._holder:
             status, _ = await self._named(self._wanted.jobs.status(self._holder))
             if status in ENDED:
                 self._holder = ""
 
     async def start(self, program: str) -> Session:
-        """Starts by exec in the observers' allocation, or in a new one. Raises FaultError."""
+        """Starts the program by exec in the observers' allocation, or in a new one. Raises FaultError."""
         await self.again()
         async with self._one:
             if not self._holder:
@@ -323,7 +323,7 @@ class NomadShell:
         return session
 
     async def hold(self, told: Mapping[str, Any]) -> Session:
-        """Starts as a job of its own. Raises FaultError; then it applies nothing, even if Nomad places it later."""
+        """Starts a separate job. If it raises FaultError, the job applies nothing, even if Nomad places it later."""
         began = anyio.current_time()
         name, allocation = await self._placed(program({**told, "args": {}, "handed": True}), told["args"])
         return JobSession(self._wanted, self.where, name, allocation, began_s=began)
@@ -364,7 +364,7 @@ class NomadShell:
             with anyio.move_on_after(_HANDED_WITHIN_S):
                 said = await session.receive()
                 with contextlib.suppress(FaultError):
-                    await session.receive()  # `close` waits for the end, which is not seen unless it is read
+                    await session.receive()  # `close` waits for the end, which is seen only by reading
         finally:
             await session.close()
         answer = safe_json.parse(said) if said else {"why": await session.ended()}
@@ -416,17 +416,17 @@ class JobSession:
         self._applied = self._reverting = False
         self._rest, self._read = b"", 0
         self._heard_s = self._told_s = anyio.current_time()
-        """When Nomad last answered about its log, and last took a signal."""
+        """When Nomad last answered about its log, and last accepted a signal."""
         self._over = anyio.Event()
         self._how = self._lost = ""
 
     async def send(self, line: bytes) -> None:
-        """Signals the line's request; each renewal repeats a requested revert."""
+        """Sends the line's request as a signal; after a request to revert, each renewal repeats it."""
         said = safe_json.parse(line)
         if "revert" in said:
             self._reverting = True
         elif "renew" not in said:
-            raise FaultError(f"{self._where}: a job of Nomad's can be told to renew and to revert, and no more")
+            raise FaultError(f"{self._where}: a Nomad job can only be told to renew and to revert")
         await self._signal("SIGTERM" if self._reverting else "SIGUSR1")
 
     async def _signal(self, name: str) -> None:
@@ -510,7 +510,7 @@ class JobSession:
         return self._how
 
     async def close(self) -> None:
-        """Reverts if that is not done, and removes the job."""
+        """Reverts the fault if it may be in force, and removes the job."""
         if not self._over.is_set():
             self._reverting = True
             with contextlib.suppress(FaultError):

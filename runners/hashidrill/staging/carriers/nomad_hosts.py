@@ -1,4 +1,4 @@
-"""Finds the hosts that are Nomad clients able to run hashidrill's jobs. The program only reads, until a shell is
+"""Finds the hosts that are Nomad clients able to run hashidrill's jobs. This module only reads until a shell is
 requested.
 """
 
@@ -22,16 +22,16 @@ from hashidrill.staging.carriers.settings import Carriers, NomadSettings, carrie
 from hashidrill.staging.carriers.shell import Shell
 
 Connect = Callable[[str, str], AbstractAsyncContextManager[Shell]]
-"""(host, address): a shell there. Raises AttachError."""
+"""(host, address) -> a shell there. Raises AttachError."""
 Dial = Callable[[str, Sequence[str]], Awaitable[Any]]
-"""(allocation, command): a program there, as a Stream (hashidrill.staging.carriers.nomad)."""
+"""(allocation, command) -> a program there, as a Stream (hashidrill.staging.carriers.nomad)."""
 AWAITED_S = 90.0
 """How long heal waits for a host: a Nomad client returns some seconds after its agent, a machine takes longer."""
 
 
 @dataclass(frozen=True)
 class Reached:
-    """`why_not`: by host, why Nomad cannot carry there; "" if it can."""
+    """`why_not`: by host, why Nomad cannot carry faults there; "" if it can."""
 
     why_not: Mapping[str, str]
     connect: Connect
@@ -117,5 +117,5 @@ def _why_not(host: FoundHost, clients: Mapping[str, Mapping[str, Any]]) -> str:
         return unfit(client)
     other = next((one["Address"] for one in clients.values() if one["Name"] == host.name), "")
     if other:
-        return f"Nomad's client {host.name} has the address {other}, and the catalog says {host.address}"
+        return f"Nomad's client {host.name} has the address {other}, but the catalog says {host.address}"
     return f"no client of Nomad has its address {host.address}"

@@ -33,7 +33,7 @@ client comes back: the evaluations of a node leave out system batch jobs (create
 """
 _TIMEOUT_S = 10.0
 _LOG_MB, _DISK_MB = 2, 10
-"""Nomad takes no group with less disk."""
+"""Nomad accepts no group with less disk."""
 _CPU_MHZ, _MEMORY_MB = 50, 64
 _KILL_AFTER_NS = 25_000_000_000
 """Longer than a revert takes, and less than the 30 s that Nomad's clients allow by default."""
@@ -92,7 +92,7 @@ def job_of(name: str, node: Node, program: str, *, python: str, run: str, host: 
 
 
 class Jobs:
-    """Requests about jobs. Each raises `error` with what is wrong and what to do, UnansweredError without an answer."""
+    """Requests about jobs. Each raises `error` with the problem and a remedy, UnansweredError without an answer."""
 
     def __init__(self, wire: Wire, error: type[HashidrillError] = FaultError) -> None:
         self._wire, self._error = wire, error
@@ -103,26 +103,26 @@ class Jobs:
         await self.ask("POST", "/v1/jobs", needs="submit-job", body=body)
 
     async def fits(self, node: Node) -> None:
-        """Raises FaultError if Nomad would not place the job there now, because it does not retry later."""
+        """Raises FaultError if Nomad would not place the job there now, because Nomad does not retry later."""
         if why := unfit(await self.ask("GET", f"/v1/node/{node.id}", needs="node:read")):
             raise self._error(why)
 
     async def placed(self, name: str, node: Node, *, within_s: float) -> str:
-        """The id of its one allocation, while that runs."""
+        """The id of the job's only allocation, once it runs."""
         status, asks_s = "", anyio.current_time() + _AGAIN_EVERY_S
         with anyio.move_on_after(within_s):
             while True:
                 found = await self.allocations(name)
                 if len(found) > 1:
-                    raise self._error(f"Nomad placed {len(found)} allocations of the job {name}, which is for one")
+                    raise self._error(f"Nomad placed {len(found)} allocations of the job {name}, instead of one")
                 for one in found:
                     status = f"its allocation {one['ID'][:8]} is {one['ClientStatus']}"
                     if one["NodeID"] != node.id:
-                        raise self._error(f"Nomad placed the job {name} on {one['NodeName']}, and not on {node.name}")
+                        raise self._error(f"Nomad placed the job {name} on {one['NodeName']}, not on {node.name}")
                     if one["ClientStatus"] == "failed":
                         raise self._error(f"the job {name} failed on {node.name}: {told(one)}{_hint(told(one))}")
                     if one["ClientStatus"] in ENDED:
-                        raise self._error(f"the job {name} is over on {node.name} before it was used: {status}")
+                        raise self._error(f"the job {name} ended on {node.name} before it was used: {status}")
                     if one["ClientStatus"] != "pending":
                         return str(one["ID"])
                 if not found and anyio.current_time() >= asks_s:
@@ -147,7 +147,7 @@ class Jobs:
         return await self.ask("GET", f"/v1/job/{quote(name)}/allocations", needs="read-job")
 
     async def status(self, allocation: str) -> tuple[str, str]:
-        """(client status, the last events of its task)."""
+        """(client status, the last events of the allocation's task)."""
         one = await self.ask("GET", f"/v1/allocation/{allocation}", needs="read-job")
         return str(one["ClientStatus"]), told(one)
 
@@ -175,11 +175,11 @@ class Jobs:
         try:
             names = [str(one["ID"]) for one in said]
         except (TypeError, KeyError):
-            raise self._error("what Nomad answered to /v1/jobs is no list of jobs") from None
+            raise self._error("Nomad's answer to /v1/jobs is not a list of jobs") from None
         return [name for name in names if re.fullmatch(rest, name.removeprefix(begin))]
 
     async def remove(self, begin: str, rest: str = "") -> list[str]:
-        """Removes what `left` finds, and returns the names of those that Nomad has removed."""
+        """Removes what `left` finds, and returns the names of the jobs that Nomad has removed."""
         removed = []
         with contextlib.suppress(FaultError, self._error):
             for name in await self.left(begin, rest):
@@ -235,10 +235,10 @@ def restarting(node: Mapping[str, Any]) -> bool:
 def unfit(node: Mapping[str, Any]) -> str:
     """Why Nomad cannot place a job on that client now, and what happens to an existing one; "" if it can."""
     if node["Status"] != "ready":
-        return f"the client is {node['Status']}: start its Nomad agent, or fix its way to the servers"
+        return f"the client is {node['Status']}: start its Nomad agent, or fix its connection to the servers"
     if node.get("DrainStrategy") or node.get("Drain"):
         return (
-            "the client is draining: Nomad starts nothing there, and stops what is there, which reverts: end the drain"
+            "the client is draining: Nomad starts nothing there, and stops running jobs, which reverts: end the drain"
         )
     if node["SchedulingEligibility"] != "eligible":
         return "the client is ineligible: allow it by `nomad node eligibility -enable`"
@@ -256,7 +256,7 @@ def told(allocation: Mapping[str, Any]) -> str:
     states = allocation.get("TaskStates") or {}
     events = [event for state in states.values() for event in state.get("Events") or ()]
     said = [event.get("DisplayMessage") or event.get("Type", "") for event in events[-3:]]
-    return "; ".join(said) or str(allocation.get("ClientDescription") or "Nomad says no more")
+    return "; ".join(said) or str(allocation.get("ClientDescription") or "Nomad gave no reason")
 
 
 def _hint(said: str) -> str:

@@ -58,13 +58,13 @@ class Offer:
     lacks: Mapping[type[Any], str] = field(default_factory=dict)
     said: str = ""
     cores: int = 1
-    """How many the host has."""
+    """How many cores the host has."""
     cannot_restart: str = ""
     """Why an ended agent could not be started again; "" if it could."""
     by: str = "SSH"
     """The carrier."""
     cluster: Mapping[str, Any] = field(default_factory=dict)
-    """What faults of Kubernetes ask of the host's cluster (hashidrill.kubernetes.external_fault)."""
+    """What Kubernetes faults need to know of the host's cluster (hashidrill.kubernetes.external_fault)."""
 
     def refuses(self, fault: Any, agent: str = "") -> str:
         """Why this fault on that agent is impossible there despite its capabilities; "" if it is possible."""
@@ -72,13 +72,13 @@ class Offer:
             return str(why)
         if self.by == NOMAD and agent == "nomad" and ProcessControl in getattr(fault, "capabilities", ()):
             return (
-                "nomad carries faults to this host, and would not carry the end of this one: carry it over SSH"
-                " (carriers.ssh)"
+                "nomad carries faults to this host, so it could not end a fault on itself: carry this one over"
+                " SSH (carriers.ssh)"
             )
         if ProcessControl in self.capabilities and getattr(fault, "ends_by_its_api", False):
             return (
-                "an agent that leaves by its own API is not started again: a host starts what it ended itself, and"
-                " would not know of this one; without `leave`, it gets SIGTERM and is started again"
+                "an agent that leaves by its own API is not started again, because a host starts only agents that it"
+                " ended itself; without `leave`, the agent gets SIGTERM and is started again"
             )
         if ProcessControl in self.capabilities and self.cannot_restart and getattr(fault, "ends_its_agent", False):
             return self.cannot_restart
@@ -109,7 +109,7 @@ async def look(
     carriers = carriers_of(target.carriers, target.path)
     offers: dict[str, Offer] = {}
     if carriers.ssh is not None:
-        # if Nomad carries as well, it takes hosts that SSH does not reach, without waiting
+        # if Nomad carries as well, it takes the hosts that SSH does not reach, and SSH does not wait
         patient = {} if carriers.nomad is not None else {name: Patience(AWAITED_S, tell) for name in awaited}
         offers |= await _by_ssh(target, carriers.ssh, estate, connect, undoing=undoing, patient=patient)
     if carriers.nomad is not None:
@@ -128,7 +128,7 @@ def _promised(host: FoundHost, why: str, before: Offer | None, *, undoing: bool)
     if why:
         return Offer(lacks=dict.fromkeys(CARRIED, why + also), said=why + also, by=NOMAD)
     lacks = {} if undoing else _followed(host.roles)
-    said = "; ".join(["raw_exec; what else it has is found out as a run begins", *dict.fromkeys(lacks.values())])
+    said = "; ".join(["raw_exec; its other tools are checked when a run begins", *dict.fromkeys(lacks.values())])
     return Offer(CARRIED - {*lacks}, lacks, said + also, by=NOMAD)
 
 
@@ -154,7 +154,7 @@ async def _by_ssh(
                 return
 
     async def tried(host: FoundHost) -> str:
-        """Fills `offers`. Why the host does not answer now; "" if it does."""
+        """Fills `offers`. Returns why the host does not answer now; "" if it does."""
         silent = ""
         try:
             async with connect(host.name, host.address) as shell, anyio.create_task_group() as tasks:
@@ -194,14 +194,14 @@ async def _offered(host: CarriedHost, roles: Mapping[str, str], *, without: froz
     had = ", ".join(what for what in ("nft", "strace") if what not in facts["lacks"])
     said = f"root, Python {facts['python']}{had and ', ' + had}" if facts["root"] else "no root there"
     if not facts["root"]:
-        lacks = dict.fromkeys(CARRIED, "what was started there is not root")
+        lacks = dict.fromkeys(CARRIED, "programs that start there are not root")
     cannot_restart = str(facts.get("restarts", ""))
     text = "; ".join(dict.fromkeys([said, *lacks.values(), *filter(None, [cannot_restart])]))
     return Offer(CARRIED - {*lacks}, lacks, text, int(facts["cores"]), cannot_restart)
 
 
 def connecting(settings: SshSettings, target: AttachTarget) -> Connect:
-    """Over SSH."""
+    """Connects over SSH."""
     from hashidrill.staging.carriers.ssh import shell  # noqa: PLC0415 - asyncssh takes long to import, and few runs need it
 
     return partial(shell, settings, target.path)
@@ -308,7 +308,7 @@ async def carried(
 async def _kept(
     hosts: dict[str, CarriedHost], estate: Estate, offers: dict[str, Offer], tell: Callable[[str], None]
 ) -> None:
-    """Checks the hosts that Nomad reaches, for which it only promised; drops those without tools."""
+    """Checks the hosts that Nomad reaches, whose tools were unknown; drops hosts without capabilities."""
 
     async def one(name: str) -> None:
         try:
@@ -317,7 +317,7 @@ async def _kept(
             found = Offer(said=str(error))
         offers[name] = replace(found, by=NOMAD)
         if found.lacks or not found.capabilities:
-            tell(f"{name}, carried to by Nomad: {found.said}")
+            tell(f"{name}, reached by Nomad: {found.said}")
 
     await all_at_once(partial(one, name) for name in hosts if offers[name].by == NOMAD)
     for name in [name for name in hosts if not offers[name].capabilities]:

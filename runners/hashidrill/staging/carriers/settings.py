@@ -20,10 +20,10 @@ class _CarrierSettings(Strict):
     notes: str = Field(
         default="/run/hashidrill",
         pattern="^/",
-        description="Folder there for notes, root's alone; empty after a restart",
+        description="Folder on hosts for notes, for root alone; empty after a restart",
     )
     check_address: bool = Field(
-        default=True, description="Whether a host must have its address itself; false behind NAT: then check it by hand"
+        default=True, description="Whether a host itself must have its address; false behind NAT: then check it by hand"
     )
     data: dict[str, str] = Field(
         default={}, description="Folder of a product's data on its hosts; default: where its process writes"
@@ -40,14 +40,14 @@ class _CarrierSettings(Strict):
 class SshSettings(_CarrierSettings):
     """Access to hosts over SSH."""
 
-    user: str | None = Field(default=None, description="User to log in as; default: yours. Not root: needs sudo -n")
-    port: int = Field(default=22, ge=1, le=65535, description="Port of sshd, where `addresses` says no other")
+    user: str | None = Field(default=None, description="User to log in as (default: yours); needs sudo -n unless root")
+    port: int = Field(default=22, ge=1, le=65535, description="Port of sshd, unless `addresses` has another")
     key_file: str | None = Field(default=None, description="Private key without a passphrase; default: the SSH agent's")
     agent: bool = Field(default=True, description="Whether keys of the SSH agent (SSH_AUTH_SOCK) are tried")
     known_hosts: str = Field(default="~/.ssh/known_hosts", description="File with the hosts' keys; always checked")
     jump: str | None = Field(default=None, description="Jump host, like ops@bastion.example:22")
     addresses: dict[str, str] = Field(
-        default={}, description="ADDRESS or ADDRESS:PORT for SSH, by host, where it is not the host's own"
+        default={}, description="ADDRESS or ADDRESS:PORT for SSH, by host, if not the host's own"
     )
 
     def place_of(self, host: str, address: str) -> tuple[str, int]:
@@ -58,7 +58,7 @@ class SshSettings(_CarrierSettings):
         return self.addresses.get(host, address).strip("[]"), self.port
 
     def file(self, path: str, attach_file: str) -> Path:
-        """Relative to the Attach file."""
+        """The path, relative to the Attach file."""
         return Path(attach_file).parent / Path(os.path.expanduser(path))  # noqa: PTH111 - HOME may be unset
 
 
@@ -81,7 +81,7 @@ class NomadSettings(_CarrierSettings):
 class Carriers(Strict):
     """Carriers of faults to hosts: SSH for a host that it reaches, otherwise Nomad."""
 
-    ssh: SshSettings | None = Field(default=None, description="Over SSH")
+    ssh: SshSettings | None = Field(default=None, description="Carry faults over SSH")
     nomad: NomadSettings | None = Field(default=None, description="Carry faults by Nomad jobs on Nomad's clients")
 
 

@@ -1,7 +1,7 @@
 """How one of hashidrill's programs runs on a host: one Python text, and a session of JSON lines both ways.
 
-python3 FILE                 a program as a file, as a Nomad job has it
-python3 -c STARTER           and `handed(program)` at the beginning of standard input, as SSH has it
+python3 FILE                 a program as a file, in a Nomad job
+python3 -c STARTER           and `handed(program)` at the beginning of standard input, over SSH
 """
 
 import importlib.util
@@ -27,7 +27,7 @@ class Session(Protocol):
         """Raises FaultError when the connection is gone."""
 
     async def receive(self) -> bytes:
-        """One line, b"" once it has ended. Raises FaultError when the connection is gone."""
+        """One line; b"" once the program has ended. Raises FaultError when the connection is gone."""
 
     async def ended(self) -> str:
         """Waits for its end, and returns its exit code and error output as text."""
@@ -40,7 +40,7 @@ class Shell(Protocol):
     """A host that can run hashidrill's programs, with the rights that faults need."""
 
     where: str
-    """Names it in messages."""
+    """The host's name in messages."""
     client: str
     """This machine's address as seen there; "" if unknown."""
 
@@ -54,7 +54,7 @@ class Shell(Protocol):
 
     @property
     def changes(self) -> bool:
-        """Whether a fault's program can be told to change it."""
+        """Whether a fault's program can be told to change the fault while it runs."""
 
     def cuts(self, addresses: Collection[str], port: int | None, *, whole: bool) -> str:
         """Why the host must reach these addresses on that TCP port (None: any packets); "" if it need not.
@@ -76,7 +76,7 @@ class Shell(Protocol):
 
 
 class Lines:
-    """Requests and events of one session. `listen`, a task of its own, reads its output."""
+    """Requests and events of one session. `listen` reads the output in a separate task."""
 
     def __init__(self, session: Session, where: str) -> None:
         self._session, self._where = session, where
@@ -99,7 +99,7 @@ class Lines:
                 try:
                     said = dict(safe_json.parse(line))
                 except (ValueError, TypeError):
-                    continue  # a banner, or another program's
+                    continue  # a banner, or output of another program
                 if "id" in said:
                     self._answers[said.pop("id")] = said
                 else:
@@ -125,7 +125,7 @@ class Lines:
         await self._session.send(json.dumps(line).encode() + b"\n")
 
     async def ask(self, op: str, *, within_s: float = ANSWERS_WITHIN_S, **request: Any) -> dict[str, Any]:
-        """Raises FaultError for an answer that is an error, or none in time."""
+        """Raises FaultError if the answer is an error, or is late."""
         if self.over:
             raise FaultError(f"{self._where}: {self.over}")
         self._number += 1
@@ -143,8 +143,8 @@ class Lines:
         return answer
 
     async def event(self, *names: str, within_s: float = math.inf, after: int = 0) -> Mapping[str, Any] | None:
-        """The first of these events after the first `after`; None if the session ended, or took too long, without
-        one.
+        """The first of these events after the first `after`; None if the session ended, or the time passed,
+        without one.
         """
         with anyio.move_on_after(within_s):
             while True:
@@ -205,7 +205,7 @@ getattr(sys.modules[json.loads(MODULES)[-1][0]], FUNCTION)(json.loads(ARGUMENT))
 
 
 def program(argument: Mapping[str, Any], modules: Sequence[str] = AGENT, function: str = "main") -> str:
-    """Calls `function(argument)` of the last of the modules. The text holds all that it needs."""
+    """A program that calls `function(argument)` of the last module. The text contains all that it needs."""
     told = {
         "OLDEST": OLDEST_PYTHON,
         "MODULES": _sources(tuple(modules)),

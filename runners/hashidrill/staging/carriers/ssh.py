@@ -92,7 +92,7 @@ class SshShell:
         if port is None and self.client in addresses:
             return (
                 f"it would be cut off from this machine ({self.client}), which is on the other side"
-                "; run it from a machine that is none of these hosts"
+                "; run hashidrill from a machine that is not one of these hosts"
             )
         return ""
 
@@ -102,7 +102,7 @@ class SshShell:
 
     async def again(self) -> None:
         """See Shell."""
-        async with self._one:  # several programs may find it lost at once
+        async with self._one:  # several programs may find the connection lost at once
             if self._connect is None or not self._connection.is_closed():
                 return
             try:
@@ -111,7 +111,7 @@ class SshShell:
                 raise FaultError(str(error)) from None
 
     async def start(self, program: str) -> SshSession:
-        """Starts it over a new connection if this one is lost. Raises FaultError."""
+        """Starts the program, over a new connection if this one is lost. Raises FaultError."""
         await self.again()
         try:
             process = await self._started()
@@ -223,8 +223,8 @@ def refused(error: Exception, options: dict[str, Any]) -> str:
     """Why there is no connection, in words, with a remedy."""
     if isinstance(error, asyncssh.HostKeyNotVerifiable):
         return (
-            f"its host key is not in {options['known_hosts']}, or is another one than that: compare it with the host's "
-            "own (/etc/ssh/*.pub) and write it there"
+            f"its host key is not in {options['known_hosts']}, or differs from it: compare it with the host's "
+            "own (/etc/ssh/*.pub) and write it into that file"
         )
     if isinstance(error, asyncssh.PermissionDenied):
         keys = "the key of carriers.ssh.key_file" if options["client_keys"] else "no key of the SSH agent"
@@ -232,5 +232,5 @@ def refused(error: Exception, options: dict[str, Any]) -> str:
     if isinstance(error, asyncssh.Error):
         return f"SSH failed: {error.reason}"
     if isinstance(error, TimeoutError):
-        return f"no answer within {_CONNECTS_WITHIN_S:g}s; is the address right? carriers.ssh.addresses can say another"
+        return f"no answer within {_CONNECTS_WITHIN_S:g}s; is the address right? carriers.ssh.addresses can set it"
     return f"cannot be reached: {getattr(error, 'strerror', None) or error}"

@@ -55,16 +55,16 @@ class Merge:
         self._upto_ns[worker] = max(self._upto_ns[worker], t_ns)
 
     def ahead(self, worker: str, most: int = MOST_WAITING) -> bool:
-        """Whether to pause reading from that worker: too many messages wait for a slower worker."""
+        """Whether to pause reading from that worker: too many operations wait for a slower worker."""
         slowest_ns = min(self._upto_ns.values())
         return self.waiting >= most and self._upto_ns[worker] > slowest_ns
 
     def taken(self) -> list[Line]:
-        """All messages that can be passed on now, in order."""
+        """All operations that can be passed on now, in order."""
         return self._taken(min(self._upto_ns.values()))
 
     def rest(self) -> list[Line]:
-        """All remaining messages, in order, once the loads have stopped."""
+        """All remaining operations, in order, once the loads have stopped."""
         return self._taken(None)
 
     def _taken(self, before_ns: int | None) -> list[Line]:
@@ -85,11 +85,11 @@ OWN = "generator"
 """A generator's samples of itself: `generator.cpu`, `generator.lag`."""
 
 Sampled = list[Any]
-"""Time, signal, value and text, as the engine takes them."""
+"""Time, signal, value and text, as the engine expects them."""
 
 
 class Gauges:
-    """Reports the worst of the workers' samples of themselves, once each has reported, so a silent one shows.
+    """Reports the worst of the workers' samples of themselves, once each has reported, so a silent one is noticed.
 
     `first`: the worker that reports for each load; the others' samples of it are the same.
     """
@@ -123,7 +123,7 @@ _END_WITHIN_S = 12.0
 _MARKS = ("prepared", "ready", "stopped", "reads_done", "cleaned")
 
 Say = Callable[[Mapping[str, Any]], Awaitable[None]]
-"""Takes one message to the engine; waits while the engine does not read."""
+"""Sends one message to the engine; waits while the engine does not read."""
 
 
 class Conductor:
@@ -139,7 +139,7 @@ class Conductor:
         lost_after_s: float = LOST_AFTER_S,
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """Raises DivisionError for loads that workers cannot offer, DatacenterError for a TLS file."""
+        """Raises DivisionError for loads that workers cannot offer, DatacenterError for an unreadable TLS file."""
         names = [worker.name for worker in workers]
         self._spec = spec
         self._say = say
@@ -160,7 +160,7 @@ class Conductor:
         self._marks: dict[str, set[str]] = {mark: set() for mark in _MARKS}
         self._changed = asyncio.Condition()
         self.starts_ns = 0
-        """When all began, on the run's clock."""
+        """When all workers began, on the run's clock."""
 
     def _now_ns(self) -> int:
         return self._clock_ns() - self._origin_ns
@@ -333,7 +333,7 @@ class Conductor:
 
 
 def spawner_of(fleet: Mapping[str, Any], run_id: str) -> Spawner:
-    """The spawner of the specification. Raises SpawnError for an unknown one, AttachError for TLS files."""
+    """The spawner of the specification. Raises SpawnError for an unknown one, AttachError for unusable TLS files."""
     match fleet["spawner"]:
         case "local":
             return LocalSpawner(lease_s=fleet["lease_s"])
@@ -344,8 +344,8 @@ def spawner_of(fleet: Mapping[str, Any], run_id: str) -> Spawner:
 
 
 async def conducted(commands: asyncio.StreamReader, say: Say) -> int:
-    """One run, from its specification to its end; the exit code. Workers have ended, or will end soon, when this
-    returns.
+    """Conducts one run, from its specification to its end; returns the exit code. By then the workers have ended, or
+    will end soon.
     """
     spec = json.loads(await commands.readline())
     fleet, identity = spec["fleet"], Identity.made("hashidrill runner")
@@ -397,7 +397,7 @@ class _Out(asyncio.Protocol):
 
 
 async def serve() -> int:
-    """Obeys standard input until it ends, SIGTERM comes, or standard output is closed; the exit code."""
+    """Obeys standard input until it ends, SIGTERM comes, or standard output is closed; returns the exit code."""
     loop = asyncio.get_running_loop()
     commands = asyncio.StreamReader(limit=1 << 25)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin.buffer)

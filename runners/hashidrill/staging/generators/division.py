@@ -16,7 +16,7 @@ from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import cost_of, divides
 
 SLACK_S = 0.25
-"""The share of its rate by which a worker may be behind (or, after a lowered level, ahead) when it stops."""
+"""By how many seconds of its rate a worker may be behind (or, after a lowered level, ahead) when it stops."""
 
 
 class DivisionError(DatacenterError):
@@ -41,7 +41,7 @@ class _Shared:
         """The number of operations that all generators together should have started by then."""
 
         def is_due(n: int) -> bool:
-            # a pace of its own each time: it only goes forward
+            # a new pace each time: a pace only goes forward
             due_ns = Pace(self.course, self.rate_per_s, start_ns).due_ns(n)
             return due_ns is not None and due_ns <= t_ns
 
@@ -90,7 +90,7 @@ class Division:
         if load["kind"] == registry.CLIENT:
             raise DivisionError(
                 f"client {name}: a client's command runs with its tap, on the machine of the runner; workers offer"
-                " loads alone"
+                " only loads"
             )
         kind = registry.load(load["kind"])
         if divides(kind):
@@ -102,7 +102,7 @@ class Division:
             for index, worker in enumerate(self._workers):
                 self._of[worker].append({**load, "share": [index, len(self._workers)]})
             return
-        # those with the fewest loads of their own first; where all have as many, in order
+        # the worker with the fewest loads; if several have as few, the first
         worker = min(self._workers, key=lambda one: len(self._of[one]))
         self.first[name] = worker
         self._of[worker].append({**load, "share": [0, 1]})
@@ -151,7 +151,7 @@ class Division:
             said, came = emitted.get(load, 0), received.get(load, 0)
             if said != came:
                 raise DivisionError(
-                    f"worker {worker}: {came} operations of {load} arrived, of {said} that its generator reports"
+                    f"worker {worker}: {came} operations of {load} arrived, but its generator reports {said}"
                 )
 
     def _sum(self, name: str, shared: _Shared, stopped: Mapping[str, Stopped]) -> Sum:
@@ -165,8 +165,8 @@ class Division:
             asked += expected
             if abs(offered[worker] - expected) > slack:
                 raise DivisionError(
-                    f"worker {worker} offered {offered[worker]} operations of {name} until it stopped, and its share"
-                    f" of {shared.rate_per_s:g}/s was {expected}: all that was asked for was not offered as asked"
+                    f"worker {worker} offered {offered[worker]} operations of {name} until it stopped, but its share"
+                    f" of {shared.rate_per_s:g}/s was {expected}: the load was not offered as requested"
                 )
         return Sum(name, asked, sum(offered.values()), offered)
 

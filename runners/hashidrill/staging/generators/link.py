@@ -19,25 +19,25 @@ from hashidrill.core.util import safe_json
 KEPT_BYTES = 64 << 20
 """The most unacknowledged bytes that one end keeps. An open loop cannot be slowed down, so more is an error."""
 MOST_BYTES = 32 << 20
-"""Of one message."""
+"""The most bytes of one message."""
 ACKNOWLEDGE_BYTES = 256 << 10
 """After this many bytes, or with the next ping, a receiver acknowledges."""
 _HEAD = struct.Struct(">BQI")
 
 
 class StreamError(DatacenterError):
-    """A stream with a gap, of another process, or that its receiver no longer keeps up with. The run is INVALID."""
+    """A stream has a gap, is from another process, or is too fast for its receiver. The run is INVALID."""
 
 
 class Kind(IntEnum):
-    """Of a frame."""
+    """The kind of a frame."""
 
     HELLO = 1
     """Once at the start of each connection, from both ends: JSON, with the last number that was received."""
     MESSAGE = 2
     """Numbered from 1."""
     ACKNOWLEDGE = 3
-    """Its number is that of the last received message."""
+    """Its number is the number of the last received message."""
     PING = 4
     """JSON; answered at once with PONG."""
     PONG = 5
@@ -55,13 +55,13 @@ class Frame:
         return _HEAD.pack(self.kind, self.number, len(self.payload)) + self.payload
 
     def json(self) -> dict[str, Any]:
-        """Raises StreamError where it is no JSON object."""
+        """Raises StreamError if the payload is not a JSON object."""
         try:
             found = safe_json.parse(self.payload)
         except ValueError:
             found = None
         if not isinstance(found, dict):
-            raise StreamError(f"a {self.kind.name.lower()} that is no JSON object: {self.payload[:100]!r}")
+            raise StreamError(f"a {self.kind.name.lower()} that is not a JSON object: {self.payload[:100]!r}")
         return found
 
 
@@ -70,7 +70,7 @@ def json_frame(kind: Kind, **fields: Any) -> bytes:
 
 
 class Frames:
-    """Takes bytes as they arrive and gives whole frames."""
+    """Accepts bytes as they arrive, and returns whole frames."""
 
     def __init__(self) -> None:
         self._torn = bytearray()
@@ -83,7 +83,7 @@ class Frames:
             while len(self._torn) - at >= _HEAD.size:
                 kind, number, length = _HEAD.unpack_from(self._torn, at)
                 if kind not in Kind.__members__.values() or length > MOST_BYTES:
-                    raise StreamError(f"what arrives is no stream of ours: kind {kind}, {length} bytes")
+                    raise StreamError(f"the data is not a hashidrill stream: kind {kind}, {length} bytes")
                 end = at + _HEAD.size + length
                 if len(self._torn) < end:
                     break
@@ -105,7 +105,7 @@ class Link:
         self._unsaid_bytes = 0
         self.kept_bytes = 0
         self.received = 0
-        """The number of the last message that was taken."""
+        """The number of the last message that was accepted."""
 
     def send(self, payload: bytes) -> bytes:
         """The frame for the message, stored until it is acknowledged; the caller writes it if there is a connection.
@@ -114,8 +114,8 @@ class Link:
         """
         if self.kept_bytes + len(payload) > self._most_bytes:
             raise StreamError(
-                f"the other end has not taken {self.kept_bytes / 1e6:.1f} MB of {self._sent - self._acknowledged}"
-                f" messages, and at most {self._most_bytes / 1e6:.0f} MB are kept: offer less, or use fewer workers"
+                f"the peer has not acknowledged {self.kept_bytes / 1e6:.1f} MB of {self._sent - self._acknowledged}"
+                f" messages, but at most {self._most_bytes / 1e6:.0f} MB are kept: offer less, or use fewer workers"
             )
         self._sent += 1
         self._kept.append((self._sent, payload))
@@ -123,7 +123,7 @@ class Link:
         return Frame(Kind.MESSAGE, self._sent, payload).encoded()
 
     def acknowledged(self, number: int) -> None:
-        """The other end has everything up to that number. Raises StreamError where that was never sent."""
+        """The other end has everything up to that number. Raises StreamError if that number was never sent."""
         if number > self._sent:
             raise StreamError(f"message {number} is acknowledged, but only {self._sent} were sent: another process?")
         self._acknowledged = max(self._acknowledged, number)
@@ -133,7 +133,7 @@ class Link:
     def resumed(self, received: int) -> Iterator[bytes]:
         """The frames to send again on a new connection whose other end has received that many.
 
-        Raises StreamError if it acknowledged more before.
+        Raises StreamError if the other end acknowledged more before.
         """
         if received < self._acknowledged:
             raise StreamError(
@@ -143,7 +143,7 @@ class Link:
         return iter([Frame(Kind.MESSAGE, number, payload).encoded() for number, payload in self._kept])
 
     def take(self, frame: Frame) -> bytes | None:
-        """The payload of a message; None for one that was taken before. Raises StreamError for a gap."""
+        """The payload of a message; None for a duplicate. Raises StreamError for a gap."""
         if frame.number <= self.received:
             return None
         if frame.number != self.received + 1:
@@ -153,7 +153,7 @@ class Link:
         return frame.payload
 
     def acknowledgement(self, *, now: bool = False) -> bytes:
-        """The acknowledgement to write; empty while it is too little."""
+        """The acknowledgement to write; empty while too few bytes wait for it."""
         if not self._unsaid_bytes or (self._unsaid_bytes < ACKNOWLEDGE_BYTES and not now):
             return b""
         self._unsaid_bytes = 0

@@ -77,7 +77,7 @@ def job_of(run_id: str, workers: int, runner: str, *, lease_s: float, datacenter
 
 
 class NomadSpawner:
-    """The job of one run. `wire` reaches Nomad's API as the attached datacenter's login does."""
+    """The job of one run. `wire` calls Nomad's API with the attached datacenter's login."""
 
     def __init__(self, wire: Wire, run_id: str, *, lease_s: float, within_s: float = WITHIN_S) -> None:
         self._wire, self._jobs, self._name = wire, Jobs(wire, SpawnError), job_id(run_id)
@@ -96,7 +96,7 @@ class NomadSpawner:
         try:
             datacenters = await check_room(self._wire, workers)
             job = job_of(self._run_id, workers, runner, lease_s=self._lease_s, datacenters=datacenters)
-            self._submitted = True  # also where no answer comes
+            self._submitted = True  # even if no answer comes
             try:
                 await self._jobs.submit(job)
             except SpawnError:
@@ -134,7 +134,7 @@ class NomadSpawner:
         return list(found.values())
 
     async def why_gone(self, worker: Introduction) -> str:
-        """Nomad's information about its allocation."""
+        """Nomad's information about the worker's allocation."""
         with contextlib.suppress(UnansweredError, SpawnError, KeyError):
             status, said = await self._jobs.status(self._allocations[worker.name])
             return f"its allocation is {status}: {said}"
@@ -150,7 +150,7 @@ class NomadSpawner:
 
 
 async def check_room(wire: Wire, workers: int) -> list[str]:
-    """The datacenters of the clients that can run a worker. Raises SpawnError where there are too few."""
+    """The datacenters of the clients that can run a worker. Raises SpawnError if there are too few."""
     jobs = Jobs(wire, SpawnError)
     nodes = await jobs.ask("GET", "/v1/nodes", needs="node:read")
     lacks: dict[str, str] = {}
@@ -170,8 +170,8 @@ async def check_room(wire: Wire, workers: int) -> list[str]:
     if len(able) < workers:
         said = "; ".join(f"{name} {why}" for name, why in sorted(lacks.items()))
         raise SpawnError(
-            f"{workers} workers need as many clients of Nomad that can run one, and {len(able)} of {len(nodes)} can"
-            f" ({said}): install hashidrill there, allow raw_exec, and say where it is by"
+            f"{workers} workers need as many Nomad clients that can run one, but {len(able)} of {len(nodes)} can"
+            f" ({said}): install hashidrill there, allow raw_exec, and set its path by"
             f" `nomad node meta apply -node-id NODE {META_PYTHON}=/opt/hashidrill/bin/python`, or use fewer workers"
         )
     return sorted(set(able.values()))

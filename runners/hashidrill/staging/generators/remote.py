@@ -22,7 +22,7 @@ from hashidrill.staging.generators.secrecy import Identity
 WITHIN_NS = 5_000_000
 """How far the clock of a worker may be from the run's, in the worst case."""
 WINDOW = 16
-"""The exchanges among which the best is looked for."""
+"""The number of last exchanges from which the best is chosen."""
 SLEW_NS = 100_000
 """The largest correction of a worker's clock at a time: less than any operation lasts."""
 
@@ -60,13 +60,13 @@ class Offset:
 
 
 class Exchanges:
-    """The last exchanges with one worker, and what they say together."""
+    """The last exchanges with one worker, and the offset that they give."""
 
     def __init__(self, window: int = WINDOW) -> None:
         self._last: deque[Exchange] = deque(maxlen=window)
 
     def add(self, exchange: Exchange) -> None:
-        """Raises ClockError for an impossible one: the worker held it for longer than it was away."""
+        """Raises ClockError for an impossible one: the worker held the question for longer than all took."""
         if exchange.round_ns < 0 or exchange.answered_ns < exchange.heard_ns:
             raise ClockError(
                 f"its clock says that it held a question for {(exchange.answered_ns - exchange.heard_ns) / 1e6:.3f} ms,"
@@ -92,22 +92,22 @@ class Discipline:
     """Keeps the clock of one worker at the run's: `applied_ns` is the offset that the worker uses now."""
 
     def __init__(self, first: Offset, within_ns: int = WITHIN_NS) -> None:
-        """Raises ClockError where the first measurement is too coarse."""
+        """Raises ClockError if the first measurement is too coarse."""
         self._within_ns = within_ns
         if first.uncertainty_ns > within_ns:
             raise ClockError(
                 f"its clock is known to {first.uncertainty_ns / 1e6:.1f} ms at best (half of the shortest round trip),"
-                f" and must be to {within_ns / 1e6:g} ms: run from a machine that is nearer to it"
+                f" but must be known to {within_ns / 1e6:g} ms: run from a machine that is nearer to it"
             )
         self.applied_ns = first.ns
 
     def check(self, offset: Offset) -> None:
-        """Raises ClockError where the worker's clock is further off than it may be: it was stopped, or jumped."""
+        """Raises ClockError if the worker's clock is off by more than is allowed: it was stopped, or jumped."""
         error_ns = offset.ns - self.applied_ns
         if abs(error_ns) - offset.uncertainty_ns > self._within_ns:
             raise ClockError(
                 f"its clock jumped: it is {error_ns / 1e6:+.1f} ms from where it was, known to"
-                f" {offset.uncertainty_ns / 1e6:.3f} ms; at most {self._within_ns / 1e6:g} ms are let pass"
+                f" {offset.uncertainty_ns / 1e6:.3f} ms; at most {self._within_ns / 1e6:g} ms are allowed"
             )
 
     def step(self, offset: Offset) -> int:
@@ -121,7 +121,7 @@ class Discipline:
 
 
 LOST_AFTER_S = 10.0
-"""How long a worker may be silent, or away: its lease is longer, so it goes on when it is found again."""
+"""How long a worker may be silent or unreachable: its lease is longer, so it still runs when it is reached again."""
 READINGS = 16
 """Exchanges of time before a worker counts as known."""
 _QUICK_S, _SLOW_S = 0.01, 0.25
@@ -212,7 +212,7 @@ class Remote:
         self._send({"start": given, "files": files})
 
     def say(self, line: str) -> None:
-        """A command to its generator."""
+        """Sends a command to its generator."""
         self._send({"say": line})
 
     def end(self) -> None:
@@ -226,7 +226,7 @@ class Remote:
             self._writer.write(frame)
 
     async def run(self) -> None:
-        """Runs until it reported its end after `end`. Raises LostError, StreamError, ClockError."""
+        """Runs until the worker has reported its end after `end`. Raises LostError, StreamError, ClockError."""
         self._heard_ns = self._now_ns()
         while True:
             why = await self._one_connection()
@@ -235,9 +235,9 @@ class Remote:
             self.drops += 1
             away_s = (self._now_ns() - self._heard_ns) / 1e9
             if away_s > self._lost_after_s:
-                if self.ending:  # all that counts was said before
+                if self.ending:  # all that counts was reported before
                     return
-                raise LostError(self.worker, f"nothing was heard of it for {away_s:.1f}s: {why}")
+                raise LostError(self.worker, f"nothing was heard from it for {away_s:.1f}s: {why}")
             await asyncio.sleep(_AGAIN_S)
 
     async def _one_connection(self) -> str:
@@ -247,7 +247,7 @@ class Remote:
                 reader, writer = await self._dial(self.worker)
         except TimeoutError:
             return "no connection in time"
-        except OSError as error:  # TLS errors are some too
+        except OSError as error:  # TLS errors are OSErrors too
             return f"no connection: {error.strerror or error}"
         asking = asyncio.create_task(self._ask_time(writer))
         try:
@@ -309,7 +309,7 @@ class Remote:
     async def _said(self, payload: bytes, writer: asyncio.StreamWriter) -> bool:
         line = safe_json.parse(payload)
         if not isinstance(line, dict):
-            raise StreamError(f"{self.worker}: it sent what is no message of a generator")
+            raise StreamError(f"{self.worker}: it sent something other than a generator's message")
         if "exited" in line:
             if self.ending:
                 writer.write(self._link.acknowledgement(now=True))
@@ -350,7 +350,7 @@ _LIMIT_BYTES = 1 << 20
 
 
 def dialed_by(identity: Identity) -> Dial:
-    """Connects as that runner. The connection raises OSError (ssl.SSLError is one)."""
+    """Connects as that runner. Connecting raises OSError (ssl.SSLError is one)."""
     contexts: dict[str, ssl.SSLContext] = {}
 
     async def dial(worker: Introduction) -> Streams:

@@ -18,7 +18,7 @@ from hashidrill.staging.attach.login import Login
 class NomadSettings(Strict):
     """Loads run as a batch job of the datacenter's own Nomad."""
 
-    workers: int = Field(ge=1, le=100, description="Load generators, each on a client of its own")
+    workers: int = Field(ge=1, le=100, description="Number of load generators, each on another client")
     lease: Duration = Field(
         default=Duration("15s"), description="A worker whose runner is silent for longer ends by itself"
     )
@@ -57,7 +57,7 @@ def settings_of(written: Any, where: str) -> EngineSettings:
 
 
 def workers_of(written: Any, products: Container[str], where: str) -> NomadSettings | None:
-    """None where loads run on this machine. Raises AttachError where Nomad is not among the attached `products`."""
+    """None if loads run on this machine. Raises AttachError if Nomad is not among the attached `products`."""
     nomad = settings_of(written, where).nomad
     if nomad is not None and "nomad" not in products:
         raise AttachError(f"{where}: engine.nomad: Nomad is not attached; name it under `datacenter`")
@@ -84,7 +84,7 @@ def fleet_of(written: Any, logins: Mapping[str, Login], where: str) -> dict[str,
 
 
 def worker_count(written: Any, where: str) -> int:
-    """0 where loads run on this machine. Raises AttachError."""
+    """The number of workers; 0 if loads run on this machine. Raises AttachError."""
     nomad = settings_of(written, where).nomad
     return 0 if nomad is None else nomad.workers
 

@@ -20,7 +20,7 @@ from hashidrill.staging.generators.worker import FOLDER, PROTOCOL
 
 
 class SpawnError(DatacenterError):
-    """Workers that could not be started; the message says where and why. None is left."""
+    """Workers could not be started; the message says where and why. No worker is left."""
 
 
 class Spawner(Protocol):
@@ -33,22 +33,22 @@ class Spawner(Protocol):
         """The scheduler's information about a lost worker; "" for none."""
 
     async def take_away(self) -> None:
-        """Removes all that is left of them. Idempotent; raises nothing that would hide why the run ended."""
+        """Removes all that is left of the workers. Idempotent; raises nothing that would hide why the run ended."""
 
 
 def introduction(name: str, said: bytes | str, on: str = "") -> Introduction:
-    """Parses the first line of a worker's output. Raises SpawnError where it is none, or of another version."""
+    """Parses the first line of a worker's output. Raises SpawnError if it is not one, or is of another version."""
     where = f"worker {name}" + (f" on {on}" if on else "")
     try:
         line = safe_json.parse(said)
         version, protocol = line["hashidrill"], line["protocol"]
         found = Introduction(name, line["address"], int(line["port"]), line["session"], line["certificate"], on)
     except (ValueError, KeyError, TypeError):
-        raise SpawnError(f"{where}: it said {said[:200]!r} and no introduction of a hashidrill worker") from None
+        raise SpawnError(f"{where}: it printed {said[:200]!r} instead of a worker's introduction") from None
     ours = metadata.version("hashidrill")
     if (version, protocol) != (ours, PROTOCOL):
         raise SpawnError(
-            f"{where}: hashidrill {version} with protocol {protocol} is installed there, and this is {ours} with"
+            f"{where}: hashidrill {version} with protocol {protocol} is installed there, but this is {ours} with"
             f" protocol {PROTOCOL}: install the same version there"
         )
     return found
@@ -114,6 +114,6 @@ class LocalSpawner:
 
 
 def _remove_folder(pid: int) -> None:
-    """A worker that was killed left its own."""
+    """Removes the folder that a killed worker left."""
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER}{pid}-*"):
         shutil.rmtree(folder, ignore_errors=True)

@@ -78,7 +78,7 @@ class Worker:
         """Why it ended other than on request, in words."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection of the runner, until it is lost. A newer one takes its place."""
+        """Serves one connection of the runner until it is lost. A newer one replaces it."""
         frames = Frames()
         try:
             while data := await reader.read(_READ_BYTES):
@@ -113,7 +113,7 @@ class Worker:
 
     def _greet(self, hello: Mapping[str, Any], writer: asyncio.StreamWriter) -> None:
         if hello.get("session") != self._session:
-            raise StreamError(f"the runner looks for another worker ({hello.get('session')})")
+            raise StreamError(f"the runner expects another worker ({hello.get('session')})")
         writer.write(json_frame(Kind.HELLO, session=self._session, received=self._link.received))
         for again in self._link.resumed(int(hello.get("received", 0))):
             writer.write(again)
@@ -127,7 +127,7 @@ class Worker:
         elif "say" in message and self._child is not None:
             self._child.say(message["say"].encode() + b"\n")
         elif "end" in message and self._ending is None:
-            # next to the stream, because its runner asks for the time meanwhile
+            # in a separate task, because the runner asks for the time meanwhile
             self._ending = asyncio.create_task(self._end())
 
     async def _end(self) -> None:
@@ -169,7 +169,7 @@ class Worker:
             self._over, self.why = FAILED, why
 
     async def watch(self) -> int:
-        """Runs to the end; returns its exit code. By then its generator has ended."""
+        """Runs until the worker ends; returns its exit code. By then its generator has ended."""
         while self._over is None:
             await asyncio.sleep(_LOOK_EVERY_S)
             silent_s = (self._now_ns() - self._heard_ns) / 1e9
@@ -236,7 +236,7 @@ class GeneratorProcess:
             self._process.stdin.write(line)
 
     async def end(self) -> int:
-        """Tells it to end, and waits until it has. Returns its exit code. Idempotent."""
+        """Tells the generator to end, and waits until it has. Returns its exit code. Idempotent."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         with contextlib.suppress(TimeoutError):
@@ -256,11 +256,11 @@ def place(environ: Mapping[str, str]) -> tuple[str, int, str]:
     address, _, port = given.rpartition(":")
     # in a network namespace of its own, a task listens on the port inside, and is reached on the host's
     inside = environ.get("NOMAD_ALLOC_PORT_stream") or environ.get("NOMAD_PORT_stream") or port
-    return "0.0.0.0", int(inside), address.strip("[]")  # noqa: S104 - let in by certificate alone
+    return "0.0.0.0", int(inside), address.strip("[]")  # noqa: S104 - peers need the runner's certificate
 
 
 async def work(environ: Mapping[str, str]) -> int:
-    """The exit code."""
+    """Runs a worker. Returns the exit code."""
     session, runner = uuid.uuid4().hex, environ.get("HASHIDRILL_RUNNER", "")
     if not runner:
         sys.stderr.write("HASHIDRILL_RUNNER is not set: a worker is started by a runner\n")

@@ -44,7 +44,7 @@ class Anchor:
         return json.dumps(asdict(self), indent=2)
 
     def check(self, settings: InterlockSettings, datacenter: str, where: str) -> None:
-        """Raises InterlockError that names the differences of the attach file."""
+        """Raises InterlockError that names each setting in which the attach file differs."""
         theirs, ours = asdict(self), asdict(Anchor.of(settings, datacenter))
         wrong = [
             f"{_WRITTEN[name]} is {ours[name] or 'not set'} and not {theirs[name] or 'unset'}"

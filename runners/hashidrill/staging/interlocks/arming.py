@@ -7,7 +7,7 @@ experiment that was changed since must be armed again (hashidrill.staging.attach
      "experiments": [{"name": "slow-leader-disk", "digest": "sha256:1f0c...", "breaks_quorum": false}],
      "since": "2026-11-23T09:00:00Z", "until": "2026-11-23T12:00:00Z", "why": "game day 12", "nonce": "9c41..."}
 
-The nonce tells two armings apart: a revoked one stays revoked, even if its text is put there again.
+The nonce tells two armings apart: a revoked one stays revoked, even if its text is stored again.
 
 If the datacenter pins a public key, the arming comes in an envelope that its owner signed:
 
@@ -43,7 +43,7 @@ _LARGEST = 100_000
 
 @dataclass(frozen=True)
 class Armed:
-    """One experiment that may run: its name, for people, and its content. `breaks_quorum`: so may a quorum."""
+    """One experiment that may run: its name, for people, and its content's digest; whether it may break a quorum."""
 
     name: str
     digest: str
@@ -83,7 +83,7 @@ class Wanted:
 def read(text: str | None, where: str, public_key: str | None = None) -> Arming:
     """The arming in a KV value or file; None stands for a missing one.
 
-    Raises InterlockError: not armed, malformed, not signed, or signed by another key.
+    Raises InterlockError if it is missing, malformed, not signed, or signed by another key.
     """
     if text is None or not text.strip():
         raise InterlockError(f"not armed: there is nothing at {where}; arm it with `hashidrill staging arm`")
@@ -98,7 +98,7 @@ def parse(text: str, where: str) -> Arming:
     if "signature" in data:
         data = _object(str(data.get("arming", "")), where)  # signed, although no key is required
     if unknown := sorted(data.keys() - _FIELDS):
-        raise _malformed(where, f"it has {', '.join(unknown)}, and may have {', '.join(sorted(_FIELDS))}")
+        raise _malformed(where, f"it has {', '.join(unknown)}, but may only have {', '.join(sorted(_FIELDS))}")
     experiments = tuple(_armed(data.get("experiments"), where))
     texts = {key: data.get(key, "") for key in ("armed_by", "datacenter", "why", "nonce")}
     for key, value in texts.items():
@@ -116,12 +116,12 @@ def _armed(said: Any, where: str) -> Iterator[Armed]:
     for one in said:
         if isinstance(one, str):
             raise _malformed(
-                where, f"it names {one[:60]} and no content of it (`digest`); arm it with `hashidrill staging arm`"
+                where, f"it names {one[:60]} without its content (`digest`); arm it with `hashidrill staging arm`"
             )
         try:
             armed = Armed(**one)
         except TypeError:
-            raise _malformed(where, "one of `experiments` must have `name`, `digest` and `breaks_quorum`") from None
+            raise _malformed(where, "each of `experiments` must have `name`, `digest` and `breaks_quorum`") from None
         if not all(isinstance(text, str) and text for text in (armed.name, armed.digest)):
             raise _malformed(where, "`name` and `digest` of an experiment must be texts")
         if not isinstance(armed.breaks_quorum, bool):
@@ -135,15 +135,15 @@ def check(arming: Arming, wanted: Wanted, where: str) -> Armed:
     skew, now = dt.timedelta(seconds=wanted.skew_s), wanted.now
     if arming.since > now + skew:
         raise InterlockError(
-            f"{by} is from the future: it begins at {_shown(arming.since)}, and it is {_shown(now)} here; check the"
-            " clocks, or wait"
+            f"{by} is from the future: it begins at {_shown(arming.since)}, and the time here is {_shown(now)}; check"
+            " the clocks, or wait"
         )
     if arming.until <= now:
         raise InterlockError(f"{by} expired at {_shown(arming.until)}; it is {_shown(now)}: arm it again")
     if (arming.until - arming.since).total_seconds() > wanted.longest_s:
         raise InterlockError(
-            f"{by} lasts {_hours(arming.until - arming.since)}, and {_hours(dt.timedelta(seconds=wanted.longest_s))} is"
-            " the longest that the attach file allows (interlocks.arming.longest)"
+            f"{by} lasts {_hours(arming.until - arming.since)}, but the attach file allows at most"
+            f" {_hours(dt.timedelta(seconds=wanted.longest_s))} (interlocks.arming.longest)"
         )
     if arming.datacenter != wanted.datacenter:
         raise InterlockError(f"{by} is for the datacenter {arming.datacenter!r}, and this one is {wanted.datacenter!r}")
@@ -168,7 +168,7 @@ def check(arming: Arming, wanted: Wanted, where: str) -> Armed:
 
 
 def check_clocks(now: dt.datetime, theirs: dt.datetime | None, skew_s: float, whose: str) -> None:
-    """Raises InterlockError where this machine's clock and the datacenter's differ: an arming would mean nothing."""
+    """Raises InterlockError if this machine's clock and the datacenter's differ: an arming would mean nothing."""
     if theirs is None:
         return
     apart_s = abs((now - theirs).total_seconds())
@@ -190,7 +190,7 @@ def sign(arming: Arming, private_key_pem: bytes) -> str:
 
 
 def new_key() -> bytes:
-    """A new private key, PEM; for its owner's eyes."""
+    """A new private key in PEM, which only its owner may see."""
     return Ed25519PrivateKey.generate().private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
@@ -211,7 +211,7 @@ def _private(pem: bytes) -> Ed25519PrivateKey:
         key = None
     if not isinstance(key, Ed25519PrivateKey):
         raise UsageError(
-            "the signing key is no Ed25519 private key in PEM without a password; make one with"
+            "the signing key is not an Ed25519 private key in PEM without a password; make one with"
             " `openssl genpkey -algorithm ed25519 -out FILE`"
         )
     return key
@@ -223,7 +223,7 @@ def _public(text: str) -> Ed25519PublicKey:
         return Ed25519PublicKey.from_public_bytes(raw)
     except (ValueError, binascii.Error):
         raise InterlockError(
-            f"interlocks.arming.public_key is no Ed25519 key: write {KEY_FORM!r} and its 32 bytes in Base64, as"
+            f"interlocks.arming.public_key is not an Ed25519 key: write {KEY_FORM!r} and its 32 bytes in Base64, as"
             " `hashidrill staging arm --key FILE` prints it"
         ) from None
 
@@ -242,8 +242,8 @@ def _opened(text: str, where: str, public_key: str) -> str:
         key.verify(base64.b64decode(signature, validate=True), signed.encode())
     except (InvalidSignature, ValueError, binascii.Error):
         raise InterlockError(
-            f"the arming at {where} has a bad signature: its text was changed, or another key than the one that the"
-            " attach file pins signed it"
+            f"the arming at {where} has a bad signature: its text was changed, or it was signed with another key than"
+            " the attach file pins"
         ) from None
     return signed
 
@@ -257,7 +257,7 @@ def _object(text: str, where: str) -> dict[str, Any]:
     except ValueError as error:
         raise _malformed(where, f"it is not JSON: {error}") from None
     if not isinstance(data, dict):
-        raise _malformed(where, "it is no JSON object")
+        raise _malformed(where, "it is not a JSON object")
     return data
 
 
@@ -271,7 +271,7 @@ def _time(value: Any, key: str, where: str) -> dt.datetime:
     try:
         return time.astimezone(dt.UTC)
     except (OverflowError, ValueError):
-        raise _malformed(where, f"`{key}` is no time that a calendar has: {value!r:.60}") from None
+        raise _malformed(where, f"`{key}` is not a date of the calendar: {value!r:.60}") from None
 
 
 def _malformed(where: str, why: str) -> InterlockError:

@@ -2,9 +2,9 @@
 webhook.
 
 A line in Consul is one key, `PREFIX/RUN/0001` (of heal: `PREFIX/RUN/heal-TIME-0001`); the folders of older runs are
-removed. A line that cannot be written is written later, and again if a restore of Consul's state removed it. No line
-delays a revert: a task of its own writes the lines of reverts, and `written` waits for the line of an apply, for a
-bounded time.
+removed. A line that cannot be written is tried again, and a line that a restore of Consul's state removed is written
+again. No line delays a revert: a separate task writes the lines of reverts. `written` waits for the line of an apply,
+for a bounded time.
 
 A webhook gets each line once by POST, as `application/json` (`Line.data()`), without delaying anything.
 """
@@ -47,7 +47,7 @@ class Line:
     experiment: str
     who: str
     verb: str
-    """begin, load, apply, gone, stuck, stop, clean-up, left, end; heal and revert of `hashidrill heal`."""
+    """begin, load, apply, gone, stuck, stop, clean-up, left, end; from `hashidrill heal` also heal and revert."""
     what: str = ""
     where: str = ""
     until: str = ""
@@ -64,7 +64,7 @@ class Line:
 
 
 class Audit:
-    """The lines of one run. Every text passes through `redactor`: no secret gets into one."""
+    """The lines of one run. Every text passes through `redactor`, so that no line has a secret."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Audit:
         post: Post | None = None,
         series: str = "",
     ) -> None:
-        """`file` is that of the recording: a line of JSON for each, signed like the lines of its journal, so that
+        """`file`, in the recording, gets a line of JSON for each, signed like the lines of the journal, so that
         changed, added and removed lines are noticed. `series` begins the names of keys, so that another process's
         lines about the same run do not overwrite existing ones.
         """
@@ -91,7 +91,7 @@ class Audit:
         self._now, self._tell, self._redactor = now, tell, redactor
         self._file, self._webhook, self._post, self._series = file, webhook, post, series
         self._key, self._first = key, 0
-        if file is not None and file.is_file():  # of the run that heal continues
+        if file is not None and file.is_file():  # heal adds to the run's file
             signed, missing = signed_lines(file, key)
             self._first = len(signed) + missing
         self.lines: list[Line] = []
@@ -142,7 +142,7 @@ class Audit:
                 group.start_soon(self._send)
 
     async def finish(self) -> None:
-        """Writes lines missing in Consul, for a bounded time. Reports those that stay unwritten."""
+        """Writes to Consul the lines that it lacks, for a bounded time. Reports the lines that stay unwritten."""
         if not self.lines:
             return
         with anyio.move_on_after(_FLUSHED_WITHIN_S, shield=True):
@@ -164,7 +164,7 @@ class Audit:
             await self._send_all()
 
     async def prune(self, runs: int) -> None:
-        """Removes the lines of older runs, so that `runs` are left with this one. Raises InterlockError."""
+        """Removes the lines of older runs: `runs` runs are left, including this one. Raises InterlockError."""
         folders = [each for each in await self._kv.keys(f"{self._prefix}/", folders=True) if each.endswith("/")]
         others = [each for each in folders if each != f"{self._prefix}/{self._run}/"]
         for folder in others[: max(0, len(others) - (runs - 1))]:
@@ -209,7 +209,7 @@ class Audit:
             )
 
     def _keep(self, line: Line) -> None:
-        """Writes it to the recording at once, the only copy if Consul is down."""
+        """Writes the line to the recording at once: if Consul is down, this is the only copy."""
         if self._file is None:
             return
         try:

@@ -1,14 +1,14 @@
-"""The worst-case disturbance of a method at one time, computed before anything starts; and the same during the run.
+"""The most hosts that a method may disturb at one time: computed before anything starts, and checked during the run.
 
 A role moves, so in the worst case two overlapping faults on `consul:leader` hit two servers, while two on
-`host:consul-1` never do. A fault with `follow` leaves its host before it takes the next one (`Disturbed` ensures
-it). Faults that begin within SETTLES_S of the end of another, and do not come `after` it, count as overlapping: a
-revert takes its time.
+`host:consul-1` never do. A fault with `follow` leaves its host before it moves to the next one (`Disturbed`
+ensures this). A fault that begins within SETTLES_S of another's end, and not `after` it, counts as overlapping with
+it: a revert takes time.
 
 A fault that resets the shared state (the restore of a snapshot) counts as one on every host, and needs the consent
 for a broken quorum.
 
-A server that is down already counts against the quorum, but not against the number that a game day may disturb.
+A server that was down before the run counts against the quorum, but not against the number that a game day may disturb.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from hashidrill.core.errors import InterlockError
 
 SETTLES_S = 5.0
-"""How long after its time a fault may still have effects: its revert, and the agent that catches up."""
+"""How long after its end a fault may still have effects: while it is reverted, and while the agent catches up."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ class Window:
     """One fault of a method: it affects at most `most` of `hosts` at a time, between two times in seconds of the
     method.
 
-    `at_a_time`: how many of its hosts the fault itself disturbs at one time, when that is fewer: a rolling restart
-    disturbs one. `after`: numbers of the steps that have ended before it begins, if they could. `sets_back`: the
+    `at_a_time`: how many of its hosts the fault itself disturbs at one time, if that is fewer: a rolling restart
+    disturbs one. `after`: the numbers of the steps whose end the fault waits for. `sets_back`: the
     fault resets the state that all agents share (hashidrill.core.protocols.abc.Fault), and `hosts` are all hosts.
     """
 
@@ -114,7 +114,7 @@ def groups_of(
 
 
 def troubles(windows: Sequence[Window], groups: Sequence[Group], *, breaks_quorum: bool) -> Iterator[str]:
-    """One line for each group and rule that is exceeded, at the first moment."""
+    """One line for each group and each rule that is broken there, about the first moment."""
     for group in groups:
         told: set[str] = set()
         for one in sorted(windows, key=lambda each: each.begins_s):
@@ -126,7 +126,7 @@ def troubles(windows: Sequence[Window], groups: Sequence[Group], *, breaks_quoru
 
 
 def check(windows: Sequence[Window], groups: Sequence[Group], *, breaks_quorum: bool, said: str) -> None:
-    """Raises InterlockError for each excess. `said`: the text about the missing consent to a broken quorum."""
+    """Raises InterlockError that lists all excesses. `said`: the text about the missing consent to a broken quorum."""
     found = list(troubles(windows, groups, breaks_quorum=breaks_quorum))
     if not found:
         return
@@ -149,13 +149,13 @@ def _broken(active: Sequence[Window], group: Group, *, breaks_quorum: bool) -> I
     if group.votes:
         lost = most_disturbed(active, group.hosts - group.down) + len(group.down)
         if many - lost < group.quorum:
-            down = f" with {len(group.down)} down already ({', '.join(sorted(group.down))})" if group.down else ""
+            down = f" with {len(group.down)} already down ({', '.join(sorted(group.down))})" if group.down else ""
             text = f"breaks the quorum of {group.service}: it may disturb {disturbed} of {many} servers{down}"
-            yield "quorum", f"{text}, and {group.quorum} must be left"
+            yield "quorum", f"{text}, but {group.quorum} must be left"
             return
     if disturbed > group.most:
         text = f"may disturb {disturbed} of {many} {group.service} {group.role}s at one time"
-        yield "width", f"{text}, and {group.most} may be"
+        yield "width", f"{text}, but only {group.most} may be"
 
 
 def _labels(active: Sequence[Window], group: Group) -> str:
@@ -165,7 +165,7 @@ def _labels(active: Sequence[Window], group: Group) -> str:
 def most_disturbed(active: Sequence[Window], hosts: frozenset[str]) -> int:
     """The most of these hosts that the faults can disturb together: each slot of a fault takes a host of its own.
 
-    A largest matching of slots and hosts (augmenting paths): a fault on the leader and one on consul-1 may hit two.
+    A largest matching of slots and hosts (augmenting paths): faults on the leader and on consul-1 may hit two hosts.
     """
     slots = [each.hosts & hosts for each in active for _ in range(each.at_once)]
     taken: dict[str, int] = {}
@@ -199,7 +199,7 @@ class Disturbed:
         return ""
 
     def has_step(self, step: int) -> bool:
-        """Whether a fault of that step is in force: one that follows a role has not left its host yet."""
+        """Whether a fault of that step is in force: one that follows a role may still be on its last host."""
         return any(each.step == step for each in self._now.values())
 
     def only(self, fault_id: str) -> bool:

@@ -1,8 +1,8 @@
 """All interlocks of one run: the checks before it, and the lock and watches during it.
 
-`check` only reads, in this order, and the first reason refuses: production, arming, stop button, lock, blast radius,
-rights. `held` checks again, because minutes may have passed, and then takes the lock, before the run's first write. At
-the end the lock is released, and only the audit lines remain.
+`check` only reads. It checks production, arming, stop button, lock, blast radius and rights, in this order, and the
+first reason ends it. `held` checks again, because minutes may have passed, and takes the lock before the run's first
+write. At the end it releases the lock, and only the audit lines remain.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MOVED_WITHIN_S = 60.0
 """How long a fault that follows a role may take to leave the host where it was."""
 _LOOK_EVERY_S = 0.1
 _SEEN_WITHIN_S = 30.0
-"""How long a look may take right before and after a fault that resets state: Consul may be electing meanwhile."""
+"""How long to wait for Consul right before and after a fault that resets state: it may be electing a leader."""
 
 Lacking = Callable[["Calls", Iterable[Right]], Awaitable[Sequence[Right]]]
 Down = Callable[[], Awaitable[frozenset[str]]]
@@ -47,7 +47,7 @@ Down = Callable[[], Awaitable[frozenset[str]]]
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """An agent of another product than Consul, at an address without an agent of that Consul."""
+    """An agent of a product other than Consul, at an address where that Consul has no agent."""
 
     product: str
     host: str
@@ -74,21 +74,21 @@ class Subject:
     loads: Mapping[str, str] = field(default_factory=dict)
     """The kind of each load, by its name."""
     agents: Sequence[Elsewhere] = ()
-    """The agents of other products on hosts outside of the Consul."""
+    """The agents of other products on hosts without an agent of that Consul."""
     rights: Mapping[Right, Sequence[str]] = field(default_factory=dict)
     """The needed rights, and who needs them."""
     needs_s: float = 0.0
     """How long the run takes at most."""
     may_break_quorum: bool = False
-    """Whether the experiment allows it."""
+    """Whether the experiment allows a broken quorum."""
     breaks_quorum: bool = False
-    """Whether the command allows it."""
+    """Whether the command allows a broken quorum."""
     sets_clock: bool = False
-    """Whether a fault sets the clock of an agent: then Consul's is compared with ours before the run alone."""
+    """Whether a fault sets an agent's clock: then Consul's and this machine's are compared only before the run."""
 
 
 class Guard:
-    """The interlocks of one datacenter. `calls` are requests to each of its products, by name."""
+    """The interlocks of one datacenter. `calls` sends requests to each of its products, by name."""
 
     def __init__(
         self,
@@ -102,11 +102,11 @@ class Guard:
         folder: Path,
         post: Post | None = None,
     ) -> None:
-        """`folder` is where a relative arming file is. Raises InterlockError without a Consul for the lock."""
+        """`folder` holds a relative arming file. Raises InterlockError if there is no Consul for the lock."""
         if CONSUL not in calls:
             raise InterlockError(
-                "the lock, the stop button and the audit are kept in Consul, and the attach file names none: add it"
-                " under `datacenter`"
+                "the lock, the stop button and the audit are kept in Consul, but the attach file names no Consul:"
+                " add it under `datacenter`"
             )
         self.settings, self.consul, self.now = settings, calls[CONSUL], now
         self._calls, self._lacking, self._down = calls, lacking, down
@@ -177,7 +177,7 @@ class Guard:
                 await audit.finish()
 
     async def armed_now(self, subject: Subject, kv: Kv) -> str:
-        """Why it is no longer armed; "" while it is. Raises SilentError if that is unknown."""
+        """Why the run is no longer armed; "" while it is armed. Raises SilentError if that is unknown."""
         try:
             await self._armed(replace(subject, needs_s=0.0), kv, clocks=not subject.sets_clock)
         except SilentError:
@@ -194,7 +194,7 @@ class Guard:
         where, entry = await operate.arming_in(kv, self.settings, self._folder)
         found = arming.read(None if entry is None else entry.value, where, self.settings.arming.public_key)
         if found.nonce in await operate.taken_back(kv, self.now()):
-            raise InterlockError(f"not armed: the arming at {where} was taken back; arm it again")
+            raise InterlockError(f"not armed: the arming at {where} was revoked; arm it again")
         said = self.settings.arming
         if clocks:
             arming.check_clocks(self.now(), kv.date, float(said.clock_skew), "Consul")
@@ -213,11 +213,10 @@ class Guard:
         return found, armed
 
     def _check_newest(self, entry: Entry | None, where: str) -> None:
-        """Raises InterlockError for an arming that another one had replaced: Consul's state was reset since."""
+        """Raises InterlockError for an arming that was already replaced, because Consul's state was reset since."""
         if entry is None or entry.modified < self._newest:
             raise InterlockError(
-                f"the arming at {where} was replaced, and Consul's state was set back since: the arming there is "
-                f"older than the one seen before; arm it again"
+                f"Consul's state was reset: the arming at {where} is older than the one seen before; arm it again"
             )
         self._newest = entry.modified
 
@@ -227,8 +226,8 @@ class Guard:
         return [*names, *(Named("tag", str(tag)) for tags in found.values() for tag in tags or ())]
 
     async def _check_named(self, subject: Subject) -> None:
-        """Raises InterlockError for a Nomad or a Vault that this Consul does not name, because a Consul arms only its
-        own.
+        """Raises InterlockError for a Nomad or a Vault that this Consul does not list, because a Consul arms only what
+        it lists.
         """
         named: dict[str, set[str]] = {}
         for product in {one.product for one in subject.agents}:
@@ -240,8 +239,8 @@ class Guard:
             products = " and ".join(sorted({one.product for one in strange}))
             raise InterlockError(
                 f"{', '.join(f'{one.host} ({one.address})' for one in strange)}: the Consul that arms"
-                f" {subject.datacenter} does not name this {products}: it has no node there, and no service"
-                f" `{strange[0].product}` with that address; correct the address of {products} in"
+                f" {subject.datacenter} does not list this {products}: it has no node at that address, and no service"
+                f" `{strange[0].product}` with it; correct the address of {products} in"
                 f" {subject.attach_file}, or have that Consul's operators register the service"
             )
 
@@ -253,7 +252,7 @@ class Guard:
         except FaultError as error:
             raise InterlockError(f"Consul did not list its services: {error}") from None
         if not isinstance(found, dict if what == "services" else list):
-            raise InterlockError(f"Consul did not list its services: HTTP {answer.status}; its token may not read them")
+            raise InterlockError(f"Consul did not list its services: HTTP {answer.status}; may its token read them?")
         return found
 
     async def groups(self, subject: Subject) -> list[Group]:
@@ -278,7 +277,7 @@ class Guard:
 
 
 class Held:
-    """The interlocks that admitted a run, while it goes on."""
+    """The interlocks of an admitted run, while it is in progress."""
 
     def __init__(
         self,
@@ -346,9 +345,9 @@ class Held:
     async def _setting(self, label: str) -> AsyncIterator[None]:
         """Surrounds a fault that resets the shared state, and with it any stop or disarming made meanwhile.
 
-        The last look before it is fresh; while it is in force there is one every _LOOK_EVERY_S; afterwards, every
-        stop that was seen is pressed again. `operate` presses and disarms as long as a run goes on, so a stop that
-        no look saw comes back too.
+        It looks for a stop right before the fault, and every _LOOK_EVERY_S while the fault is in force; afterwards it
+        presses again every stop that it saw. `operate` repeats a stop or a disarming while a run is in progress, so a
+        stop that no look saw comes back too.
         """
         if why := await self._look(_SEEN_WITHIN_S):
             self._stop(why)
@@ -375,17 +374,17 @@ class Held:
         """Presses the button again if a stop that was seen may have been reset."""
         if not self._set_back:
             return
-        key, why = self._guard.settings.stop.key, f"{self._why} (set back by {self._subject.run}, and pressed again)"
+        key, why = self._guard.settings.stop.key, f"{self._why} (reset by {self._subject.run}, and pressed again)"
         pressed = stop.Pressed(self._subject.who, _shown(self._guard.now()), why)
         with anyio.move_on_after(_SEEN_WITHIN_S, shield=True):
             try:
                 again = await operate.pressed_again(Kv(self._guard.consul), key, pressed)
             except InterlockError as error:
-                self._tell(f"the stop button may have been set back, and could not be pressed again: {error}; press it")
+                self._tell(f"the stop button may have been reset, and could not be pressed again: {error}; press it")
                 return
             if again:
                 self._audit.note("stop", self._subject.experiment, note="pressed again")
-                self._tell(f"the stop button is pressed again ({key}), as it may have been set back: {self._why}")
+                self._tell(f"the stop button is pressed again ({key}), as it may have been reset: {self._why}")
 
     async def mine(self) -> bool:
         """Whether the lock was never lost, and no other run holds it now. Raises FaultError if that is unknown."""
@@ -403,7 +402,7 @@ class Held:
 
     @asynccontextmanager
     async def admits(self, acting: Any) -> AsyncIterator[None]:
-        """Around one fault (hashidrill.core.engine.run_state.Acting). Raises InterlockError: then nothing is applied.
+        """Surrounds one fault (hashidrill.core.engine.run_state.Acting). Raises InterlockError if it is not allowed.
 
         An interlock neither refuses nor delays a revert.
         """
@@ -419,7 +418,7 @@ class Held:
             line = self._audit.note("apply", acting.kind, host, lasts_s=acting.for_s)
             if not await self._audit.written(line, _WRITTEN_WITHIN_S) and self._disturbed.only(acting.fault_id):
                 raise InterlockError(
-                    f"{window.label}: nothing was applied: Consul did not take the audit line within"
+                    f"{window.label}: nothing was applied: Consul did not store the audit line within"
                     f" {_WRITTEN_WITHIN_S:g}s"
                 )
             try:
@@ -433,7 +432,7 @@ class Held:
             self._disturbed.ended(acting.fault_id)
 
     async def _has_room(self, fault_id: str, window: Window) -> None:
-        """Returns once it may be applied: a fault that follows a role waits until it has left its previous host."""
+        """Returns once the fault may be applied: one that follows a role must first have left its previous host."""
         self._disturbed.groups = await self._guard.groups(self._subject)
         with anyio.move_on_after(_MOVED_WITHIN_S):
             while self._disturbed.trouble(fault_id, window) and self._disturbed.has_step(window.step):
@@ -451,7 +450,7 @@ async def _begin(audit: Audit, subject: Subject) -> None:
         audit.note("load", kind, note=name)
     if not await audit.written(line, _WRITTEN_WITHIN_S):
         raise InterlockError(
-            f"Consul did not take the first audit line within {_WRITTEN_WITHIN_S:g}s: nothing was begun"
+            f"Consul did not store the first audit line within {_WRITTEN_WITHIN_S:g}s: nothing was begun"
         )
 
 

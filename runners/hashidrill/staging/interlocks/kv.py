@@ -40,7 +40,7 @@ class Kv:
         self._calls = calls
         self._within_s = within_s
         self.date: dt.datetime | None = None
-        """The time of Consul's last answer, by its own clock; None before one that has it."""
+        """The time of Consul's last answer, by Consul's clock; None until an answer has a time."""
 
     async def get(self, key: str) -> Entry | None:
         """None if the key does not exist."""
@@ -53,7 +53,7 @@ class Kv:
     async def put(
         self, key: str, value: str, *, acquire: str = "", release: str = "", unchanged: int | None = None
     ) -> bool:
-        """False if another session holds the key, and `acquire` or `release` names this one; and if it has changed
+        """False if `acquire` or `release` names a session and another session holds the key, or if the key has changed
         since the index `unchanged`, which is 0 for a missing key.
         """
         params = {"acquire": acquire} if acquire else {"release": release} if release else None
@@ -64,30 +64,30 @@ class Kv:
         return answer.body.strip() == b"true"
 
     async def delete(self, key: str, *, below: bool = False, unchanged: int | None = None) -> None:
-        """The key, or all whose names begin like it; with `unchanged`, only one whose last change has that index."""
+        """Deletes the key, or with `below` all keys that begin with it; with `unchanged`, only if that is its index."""
         params = {"recurse": ""} if below else None if unchanged is None else {"cas": str(unchanged)}
         await self._ask("DELETE", f"/v1/kv/{quote(key)}", f"delete the key {key}", params=params)
 
     async def keys(self, prefix: str, *, folders: bool = False) -> Sequence[str]:
-        """The names of the keys below, sorted; with `folders`, those one step below, with their slash."""
+        """The names that begin with `prefix`, sorted; with `folders`, a folder stands for the keys in it."""
         params = {"keys": "", "consistent": "", **({"separator": "/"} if folders else {})}
         answer = await self._ask("GET", f"/v1/kv/{quote(prefix)}", f"list the keys below {prefix}", params=params)
         return [] if answer.status == 404 else sorted(str(key) for key in _list(answer))
 
     async def new_session(self, name: str, ttl_s: float) -> str:
-        """Its id. No health check ends it, because it must outlive the faults of its run."""
+        """The id of a new session. No health check ends it, because it must outlive the faults of its run."""
         about = {"Name": name, "TTL": f"{ttl_s:.0f}s", "Behavior": "delete", "Checks": [], "NodeChecks": []}
         body = json.dumps(about).encode()
         answer = await self._ask("PUT", "/v1/session/create", "make a session", body=body)
         return str(answer.json()["ID"])
 
     async def renew(self, session: str) -> bool:
-        """False for a session that is gone."""
+        """Returns False if the session is gone."""
         answer = await self._ask("PUT", f"/v1/session/renew/{session}", "renew the session")
         return answer.status != 404
 
     async def end_session(self, session: str) -> None:
-        """Ends it, and with it the keys that it holds."""
+        """Ends the session, and deletes the keys that it holds."""
         await self._ask("PUT", f"/v1/session/destroy/{session}", "end the session")
 
     async def _ask(
@@ -114,7 +114,7 @@ def _list(answer: ApiAnswer) -> list[Any]:
     except FaultError as error:
         raise SilentError(f"Consul's answer makes no sense: {error}") from None
     if not isinstance(found, list):
-        raise SilentError("Consul's answer makes no sense: it is no list")
+        raise SilentError("Consul's answer makes no sense: it is not a list")
     return found
 
 

@@ -19,7 +19,7 @@ from hashidrill.staging.interlocks.kv import Kv, SilentError
 
 _RELEASED_WITHIN_S = 10.0
 _SHUT_S = 20.0
-"""Consul keeps a key shut for 15 s after the session that held it was lost."""
+"""Consul does not let a key be locked for 15 s after the session that held it was lost."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Holder:
 class Lock:
     """A held lock. `lost` is set, with `why`, when another run may hold it.
 
-    `doubted` is set by code with a reason to believe that it is gone: it is then checked at once.
+    Code that has a reason to doubt the lock sets `doubted`: the lock is then checked at once.
     """
 
     def __init__(self, session: str) -> None:
@@ -90,7 +90,7 @@ def _run_of(value: str) -> str:
 
 
 async def check_free(kv: Kv, key: str) -> None:
-    """Raises InterlockError that says who holds the lock. Reads alone."""
+    """Raises InterlockError that says who holds the lock. Only reads."""
     entry = await kv.get(key)
     if entry is not None and entry.session:
         raise _taken(entry.value, key)
@@ -98,7 +98,7 @@ async def check_free(kv: Kv, key: str) -> None:
 
 @asynccontextmanager
 async def held(kv: Kv, key: str, ttl_s: float, holder: Holder, tell: Callable[[str], None]) -> AsyncIterator[Lock]:
-    """The lock, renewed during the block, and released at its end. Raises InterlockError when it is taken."""
+    """Holds the lock, renews it during the block, and releases it at the end. Raises InterlockError if it is taken."""
     lock = Lock(await _acquired(kv, key, ttl_s, holder))
     try:
         async with beside(partial(_renew, kv, key, ttl_s, holder, lock=lock, tell=tell)):
@@ -112,7 +112,7 @@ async def held(kv: Kv, key: str, ttl_s: float, holder: Holder, tell: Callable[[s
 
 
 async def _acquired(kv: Kv, key: str, ttl_s: float, holder: Holder) -> str:
-    """The session that holds the key now. Raises InterlockError that says who has it otherwise."""
+    """The session that holds the key now. If another one does, raises InterlockError that says whose it is."""
     session = await kv.new_session(f"hashidrill {holder.run}", ttl_s)
     try:
         if await kv.put(key, json.dumps(asdict(holder)), acquire=session):
@@ -124,13 +124,13 @@ async def _acquired(kv: Kv, key: str, ttl_s: float, holder: Holder) -> str:
     await _ended(kv, session)
     if entry is None or not entry.session:
         raise InterlockError(
-            f"already locked: the holder of {key} died a moment ago, and Consul keeps it shut for 15s; try again then"
+            f"already locked: the holder of {key} died a moment ago, and Consul blocks the key for 15s; try again then"
         )
     raise _taken(entry.value, key)
 
 
 async def _release(kv: Kv, key: str, session: str) -> None:
-    """Releases the key, and then the session: a session that ends with the key keeps it shut for another 15 s.
+    """Releases the key, and then the session: a session that ends while it holds the key blocks it for another 15 s.
 
     The key is deleted unless another session took it in between.
     """
@@ -180,6 +180,6 @@ def _taken(value: str, key: str) -> InterlockError:
         said = f"an unnamed person ({value[:100]!r})"
     return InterlockError(
         f"already locked: another game day holds {key}: {said}; wait for its end, or stop it with"
-        " `hashidrill staging stop`; where its runner died, `hashidrill heal --attach FILE` reverts what is left, and"
+        " `hashidrill staging stop`; if its runner died, `hashidrill heal --attach FILE` reverts what is left, and"
         " the lock ends by itself within twice its TTL"
     )

@@ -1,7 +1,7 @@
 """An operator's actions: arms, disarms, presses the stop button and releases it.
 
-A run may restore a snapshot, and with it the key-value store. So a stop and a disarming are repeated whenever they
-are gone, while a run holds the lock.
+A run may restore a snapshot, and with it the key-value store. So while a run holds the lock, a stop or a disarming
+that is gone is repeated.
 """
 
 import datetime as dt
@@ -68,13 +68,13 @@ def made(
 
 
 async def arm(kv: Kv, settings: InterlockSettings, folder: Path, text: str, *, datacenter: str, said_by: str) -> str:
-    """Stores the arming; returns the place. The first one fixes the keys for arming, stop and lock there.
+    """Stores the arming, and returns where. The first arming fixes the datacenter's keys for arming, stop and lock.
 
     `said_by`: the attach file. Raises InterlockError, which names differences from the datacenter's fixed values,
     and UsageError.
     """
     first = await anchor.fix(kv, settings, datacenter, said_by)
-    return await _put(kv, settings, folder, text) + ("; the first one: it fixed the keys there" if first else "")
+    return await _put(kv, settings, folder, text) + ("; this first arming fixed the keys there" if first else "")
 
 
 async def _put(kv: Kv, settings: InterlockSettings, folder: Path, text: str) -> str:
@@ -126,7 +126,7 @@ async def disarm(kv: Kv, settings: InterlockSettings, folder: Path, now: dt.date
             raise
         except InterlockError as error:
             revoked.clear()
-            tell(f"the arming is gone, and its text could be put back: {error}")
+            tell(f"the arming is gone, but its text could be stored again: {error}")
 
     await _stays(kv, settings, done=gone, do=take, what="the disarming", tell=tell)
     return where
@@ -189,7 +189,7 @@ async def press(kv: Kv, settings: InterlockSettings, by: str, now: dt.datetime, 
     except SilentError:
         raise
     except InterlockError as error:
-        tell(f"what the datacenter fixed cannot be read, so the attach file's button is pressed: {error}")
+        tell(f"the datacenter's fixed keys cannot be read, so the attach file's button is pressed: {error}")
     text = Pressed(by, now.isoformat(timespec="seconds"), why).text()
 
     async def there() -> bool:
@@ -202,7 +202,7 @@ async def press(kv: Kv, settings: InterlockSettings, by: str, now: dt.datetime, 
 
 
 async def pressed_again(kv: Kv, key: str, pressed: Pressed) -> bool:
-    """Presses an unpressed button; false if it is pressed. Raises InterlockError."""
+    """Presses the button; returns false if it was already pressed. Raises InterlockError."""
     return await _until_done(partial(kv.put, key, pressed.text(), unchanged=0))
 
 
@@ -223,7 +223,7 @@ async def _stays(
     gives_up_s, waits = anyio.current_time() + _STAYS_S, False
     while True:
         if not await _until_done(done):
-            tell(f"{what} was undone, as by the restore of a snapshot: done again")
+            tell(f"{what} was undone, for example by the restore of a snapshot: done again")
             await _until_done(do)
             await pause(_LOOK_EVERY_S)
             continue
@@ -232,7 +232,7 @@ async def _stays(
         except SilentError:
             raise
         except InterlockError as error:
-            tell(f"{what} is done; whether a run goes on cannot be seen: {error}")
+            tell(f"{what} is done; it is unknown whether a run is in progress: {error}")
             return False
         if held is None or not held.session:
             return True
@@ -241,7 +241,7 @@ async def _stays(
             tell(f"{what} is done; a run still holds the lock: waiting until it has reverted (Ctrl-C ends the wait)")
         if anyio.current_time() >= gives_up_s:
             raise InterlockError(
-                f"{what} is done, and a run still holds {settings.lock.key} after {_STAYS_S:g}s: look at it"
+                f"{what} is done, but a run still holds {settings.lock.key} after {_STAYS_S:g}s: look at it"
             )
         await pause(_LOOK_EVERY_S)
 

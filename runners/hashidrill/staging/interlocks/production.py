@@ -17,7 +17,7 @@ from hashidrill.core.errors import InterlockError
 _MEANS_IT = re.compile(r"prod|prd")
 _ENVIRONMENT_KEYS = frozenset({"environment", "env", "stage", "tier"})
 _ALSO_ENVIRONMENTS = frozenset({"live"})
-"""Keys of a node's meta whose values count as names of environments."""
+"""Values that mean production under one of these keys of a node's meta."""
 _OTHER_WORDS = re.compile(r"(?:re|by)?produc(?:tivity|tive|t(?!ion)|er|ed|es|e|ing|ib)|reproduction")
 _OPPOSITES = r"(?<![a-z])(?:non|not|pre)[^a-z0-9]?"
 _NOT_IT = re.compile(rf"{_OPPOSITES}(?:production|prod|prd)|{_OTHER_WORDS.pattern}")
@@ -53,12 +53,12 @@ def looks_like_production(name: str, words: Iterable[str] = ()) -> bool:
 
 @dataclass(frozen=True)
 class DenyList:
-    """The words for production here. `words` are those of the attach file, in addition to `prod` and `prd`."""
+    """The words for production here. `words` come from the attach file, in addition to `prod` and `prd`."""
 
     words: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()
     allowed: frozenset[str] = frozenset()
-    """Whole names that only look like it, and values of node meta: `stage: prod-copy`."""
+    """Whole names that only look like production, and such entries of node meta: `stage: prod-copy`."""
 
     @classmethod
     def of(cls, words: Iterable[str], names: Iterable[str], allowed: Iterable[str]) -> DenyList:
@@ -99,7 +99,6 @@ def check(deny: DenyList, names: Iterable[Named], metas: Mapping[str, Mapping[st
     if found := list(deny.troubles(names, metas)):
         more = f", and {len(found) - _MOST_SHOWN} more" if len(found) > _MOST_SHOWN else ""
         raise InterlockError(
-            f"{where} looks like production: {', '.join(found[:_MOST_SHOWN])}{more}; nothing runs there. If it only"
-            " looks like it, list it whole, as it is written here, under interlocks.production.not_production of the"
-            " attach file"
+            f"{where} looks like production: {', '.join(found[:_MOST_SHOWN])}{more}; nothing runs there. If it is"
+            " not, list each name as it is written here under interlocks.production.not_production of the attach file"
         )

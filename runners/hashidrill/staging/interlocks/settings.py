@@ -36,7 +36,7 @@ class ArmingSettings(Strict):
     )
     longest: Duration = Field(default=Duration("24h"), description="An arming may not last longer than this")
     clock_skew: Duration = Field(
-        default=Duration("60s"), description="How far the clocks of this machine, of Consul and of who armed may differ"
+        default=Duration("60s"), description="How far the clocks of runner, Consul and the person who arms may differ"
     )
 
     @model_validator(mode="after")
@@ -44,7 +44,7 @@ class ArmingSettings(Strict):
         if self.file is not None and self.public_key is None:
             raise ValueError(
                 "an arming in a file must be signed: pin the signer's key as `public_key`, or leave out"
-                " `file` to take the Consul KV key"
+                " `file` to use the Consul KV key"
             )
         return self
 
@@ -53,11 +53,11 @@ class ProductionSettings(Strict):
     """Words that mean production in addition to `prod` and `prd`, and names that only look like production."""
 
     words: list[Word] = Field(default=[], max_length=100, description="More words that mean production, like `live`")
-    names: list[str] = Field(default=[], max_length=1000, description="Names that are production, whole, like `eu-1`")
+    names: list[str] = Field(default=[], max_length=1000, description="Whole names that are production, like `eu-1`")
     not_production: list[str] = Field(
         default=[],
         max_length=1000,
-        description="Names, or what a node says (`stage: prod-copy`), whole, that only look like it",
+        description="Whole names, or entries of a node's meta (`stage: prod-copy`), that only look like it",
     )
 
 
@@ -65,9 +65,9 @@ class BlastRadiusSettings(Strict):
     """The share of the datacenter that may be disturbed at one time."""
 
     servers: int | None = Field(
-        default=None, ge=1, le=100, description="Most servers of a product at one time (default: a third, at least one)"
+        default=None, ge=1, le=100, description="Most servers of a product hit at once (default: a third, at least one)"
     )
-    clients: Percent = Field(default=Percent("20%"), description="Most clients of a product at one time, at least one")
+    clients: Percent = Field(default=Percent("20%"), description="Most clients of a product hit at once, at least one")
 
     @field_validator("clients")
     @classmethod
@@ -82,14 +82,14 @@ class LockSettings(Strict):
 
     key: Key = Field(default=f"{PREFIX}/lock", description="The Consul KV key that the session locks")
     ttl: Duration = Field(
-        default=Duration("30s"), description="How long the lock outlives a runner that died; Consul takes 10s to 24h"
+        default=Duration("30s"), description="How long the lock outlives a runner that died; Consul accepts 10s to 24h"
     )
 
     @field_validator("ttl")
     @classmethod
     def _as_consul_takes_it(cls, value: Duration) -> Duration:
         if not 10 <= value <= 86400:
-            raise ValueError("Consul takes 10s to 24h for a session's TTL")
+            raise ValueError("Consul accepts 10s to 24h for a session's TTL")
         return value
 
 
@@ -111,7 +111,7 @@ class AuditSettings(Strict):
     """The destinations of audit lines, besides the recording."""
 
     prefix: Key = Field(default="hashidrill-audit", description="The folder of Consul's KV store for audit lines")
-    runs: int = Field(default=50, ge=1, le=1000, description="How many runs it keeps there; older ones are removed")
+    runs: int = Field(default=50, ge=1, le=1000, description="How many runs' lines are kept; older ones are removed")
     webhook: str | None = Field(
         default=None, pattern=r"^https?://[^\s]+$", description="A URL that gets each line as JSON, by POST"
     )

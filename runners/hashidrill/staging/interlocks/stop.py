@@ -42,7 +42,7 @@ def read(text: str) -> Pressed:
 
 
 async def check_released(kv: Kv, key: str) -> None:
-    """Raises InterlockError while the button is pressed: nothing starts then. Reads alone."""
+    """Raises InterlockError while the button is pressed: nothing starts then. Only reads."""
     entry = await kv.get(key)
     if entry is not None:
         raise InterlockError(
@@ -63,7 +63,7 @@ async def look(kv: Kv, key: str, disarmed: Disarmed) -> str:
     except SilentError:
         raise
     except InterlockError as error:
-        return f"the stop button cannot be seen any more: {error}"
+        return f"the stop button cannot be read any more: {error}"
 
 
 async def watch(
@@ -77,7 +77,7 @@ async def watch(
     now: Callable[[], dt.datetime],
     tell: Callable[[str], None],
 ) -> str:
-    """Returns why the run must stop, at most `within_s` after it must, as long as Consul answers.
+    """Returns why the run must stop: while Consul answers, at most `within_s` after the reason arose.
 
     While Consul is silent the button is not watched, and the operator is told; the arming's end and the lock's TTL
     still count. The arming ends by the earlier of two clocks, so setting one back prolongs nothing. `kv` must give

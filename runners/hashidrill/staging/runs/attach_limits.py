@@ -62,7 +62,7 @@ def check_possible(
         how = "" if offers else ", which is reached by the addresses of its APIs alone"
         raise AttachError(
             f"{path}: cannot run on {target.name}{how}:{told}\n"
-            f"`hashidrill doctor --attach {target.path}` lists what can, and says what these mean"
+            f"`hashidrill doctor --attach {target.path}` lists what can run there, and explains these reasons"
         )
 
 
@@ -158,7 +158,7 @@ def _of_other_side(
 
 
 def _agent(selector: Selector, host: Capable) -> str:
-    """The agent that the selector means on that host; without a name, the host's first."""
+    """The agent that the selector means on that host: the host's first, if the selector names no agent."""
     return selector.agent or (next(iter(host.roles), "") if selector.service == "host" else selector.service)
 
 
@@ -214,11 +214,11 @@ def _of_conditions(experiment: Experiment) -> Iterator[str]:
     for where, conditions in places:
         for one in conditions:
             if one.source in NOT_SEEN and one.source not in experiment.traffic:
-                yield f"{where}: {one.text}: figures of {NOT_SEEN[one.source]} are not to be had by address"
+                yield f"{where}: {one.text}: an attached datacenter has no figures of {NOT_SEEN[one.source]}"
 
 
 def unseen_signals(hypothesis: Any) -> list[str]:
-    """The signals that a hypothesis names, in itself or in functions of its file, without a probe there."""
+    """The signals without a probe there that a hypothesis names, itself or in functions of its file."""
     tree = ast.parse(hypothesis.path.read_text())
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
     named: set[str] = set()

@@ -6,9 +6,9 @@ Faults that this machine recorded (hashidrill.core.recording.signed_runs) were a
 interlock delays their revert. The keys of loads have the names of the loads, so no other run may be in progress
 while they are removed.
 
-A revert is an action too, and a journal of another machine may ask for any. So heal acts on it only if the operator
-confirms each host, and every interlock admits its experiment now: armed, released, alone, within the blast radius. It
-uses no address from that recording, and does not remove its loads' data.
+A revert is an action too, and another machine's journal may ask for any revert. So heal acts on such a journal only if
+the operator confirms each host, and every interlock admits its experiment now: armed, released, alone, within the
+blast radius. Heal uses no address from that recording, and does not remove the data of its loads.
 """
 
 import json
@@ -47,9 +47,9 @@ from hashidrill.staging.generators.nomad_spawner import remove_left
 _APPLIES_NOTHING_S = 1.0
 """How long a host would keep a fault: heal only reverts faults."""
 _SHOWN = 200
-"""The parameters of a fault that a question shows."""
+"""How many characters of a fault's parameters a question shows."""
 _NO_RUN = "heal"
-"""Stands for a run in the lock and in audit lines without a recording here."""
+"""Replaces the run's id in the lock and in audit lines if there is no recording here."""
 Look = Callable[["AttachTarget", AsyncExitStack], Awaitable[tuple["Estate", dict[str, "Wire"]]]]
 Confirm = Callable[[str, str], bool]
 """Asks the operator about one host: its name, the faults to revert there, and the reason."""
@@ -116,10 +116,10 @@ async def _without_recording(
     tell: Callable[[str], None],
     connect: Callable[..., Any] | None,
 ) -> list[Healed]:
-    """Removes toxics and Kubernetes objects of runs without a recording here, because they have no lease.
+    """Removes toxics and Kubernetes objects of runs without a recording here, because no lease ends them.
 
-    Only toxics of proxies that lead to hosts of this datacenter, and objects with hashidrill's labels; the lock
-    shows that no run needs them.
+    It removes only toxics of proxies that lead to hosts of this datacenter, and objects with hashidrill's labels.
+    The lock shows that no run needs them.
     """
     proxies = {proxy for host in estate.hosts.values() for proxy in host.links}
 
@@ -161,38 +161,38 @@ class _Confirmed:
     run: Path
     id: str
     why: str
-    """Why this machine does not recognise it as its own."""
+    """Why this machine does not recognise the recording as its own."""
     experiment: Experiment
     undos: Sequence[Mapping[str, Any]]
     refused: Mapping[str, str]
-    """Why a fault of it is not reverted, by its id."""
+    """Why a fault is not reverted, by the fault's id."""
 
 
 def _asked(
     run: Path, why: str, target: AttachTarget, estate: Estate, confirm: Confirm | None
 ) -> _Confirmed | Healed | None:
-    """The admitted part of another machine's recording; Healed or None if that is nothing. Writes nothing."""
+    """The admitted part of another machine's recording; Healed or None if no part is. Writes nothing."""
     entries = entries_of(run)
     began = began_in(entries)
     undos = open_faults(entries)
     if not undos or (began.get("attached") or {}).get("name") != target.name:
         return Healed(run, died=False, refused=why) if began and in_doubt(entries) else None
     if any((run / name).is_symlink() for name in LINKED):
-        return Healed(run, refused=why)  # heal writes beside the journal
+        return Healed(run, refused=why)  # heal writes next to the journal
     if confirm is None:
         return Healed(run, refused=f"{why}; name it, and confirm each host, if you trust it")
     try:
         experiment = ResolvedExperiment.from_data(safe_json.parse((run / RESOLVED_NAME).read_text())).experiment
         actions = plan_of(experiment, target, estate).actions
     except (HashidrillError, OSError, ValueError) as error:
-        return Healed(run, refused=f"{why}; and its experiment is not readable: {error}")
+        return Healed(run, refused=f"{why}; its experiment cannot be read: {error}")
     method = {(action.what, host) for action in actions if action.verb == "apply" for host in action.hosts}
     refused: dict[str, str] = {}
     for host in sorted({str(undo.get("host")) for undo in undos}):
         there = [undo for undo in undos if str(undo.get("host")) == host]
         what = ", ".join(f"{undo.get('kind')} {json.dumps(undo.get('params'))[:_SHOWN]}" for undo in there)
         lacking = _not_admitted(there, host, estate, method)
-        if lacking or not confirm(host, f"{run}: {why}. It says that it left in force: {what}"):
+        if lacking or not confirm(host, f"{run}: {why}. It lists as still in force: {what}"):
             refused |= {str(undo["fault_id"]): lacking or f"{host} was not confirmed (--yes {host})" for undo in there}
     wanted = [undo for undo in undos if undo["fault_id"] not in refused]
     if not wanted:
@@ -229,9 +229,9 @@ async def _heal_other(
                     )
                     getattr(done, how).append(str(undo["fault_id"]))
     except (InterlockError, JournalHeldError, OSError) as error:
-        return Healed(one.run, refused=f"{one.why}; nothing of it is reverted: {error}")
+        return Healed(one.run, refused=f"{one.why}; none of its faults is reverted: {error}")
     done.left.extend(f"{fault_id}: {why}" for fault_id, why in one.refused.items())
-    done.left.append("what its loads left is not removed: heal it on the machine that ran it")
+    done.left.append("the data of its loads is not removed: heal the run on the machine that ran it")
     return done
 
 
@@ -256,10 +256,10 @@ async def _heal(
             await _clean(run, run_id, target, wires, done=done, note=note, tell=tell)
         if ours and (done is None or not done.refused) and "nomad" in wires:
             for job in await remove_left(wires["nomad"], run_id):
-                tell(f"removed the job {job} of its workers")
+                tell(f"removed the job {job} of the run's workers")
                 note("clean-up", "nomad job", job)
             for job in await remove_jobs(wires["nomad"], run_id):
-                tell(f"removed the job {job}, which carried its faults")
+                tell(f"removed the job {job}, which carried the run's faults")
                 note("clean-up", "nomad job", job)
         if done is not None and not done.refused:
             note("end", name, note=_finished(done))
@@ -294,7 +294,7 @@ async def _clean(
         if shared:
             await alone(target, wires, run_id, experiment.metadata.name, do=partial(do, shared), tell=tell)
     except (HashidrillError, OSError, ValueError) as error:
-        why = f"what its loads left was not touched: {error}"
+        why = f"the data of its loads was not touched: {error}"
         note("left", note=why)
         done.left.append(why)
 
@@ -320,7 +320,7 @@ def unswept(run: Path, key: LineKey) -> bool:
 
 
 def _faulted(known: OurRun, datacenter: str) -> set[str]:
-    """The hosts on which a fault of that run may still be in force, and those from which it is proven gone."""
+    """The hosts on which a fault of that run may still be in force, and the hosts that prove it gone."""
     if (began_in(known.entries).get("attached") or {}).get("name") != datacenter:
         return set()
     undos = open_faults(known.entries)
@@ -348,7 +348,7 @@ def _finished(done: Healed) -> str:
 
 
 def with_lost(estate: Estate, target: AttachTarget, runs: Mapping[Path, OurRun], tell: Callable[[str], None]) -> Estate:
-    """Adds each host on which a fault of these runs may still be in force, at the address that its run discovered.
+    """Adds each lost host on which a fault of these runs may still be in force, at the address that its run discovered.
 
     That address gets the operator's tokens, so it is read from resolved.json as this machine wrote it.
     """
@@ -358,8 +358,8 @@ def with_lost(estate: Estate, target: AttachTarget, runs: Mapping[Path, OurRun],
             if found.name not in hosts and all(found.address != host.address for host in hosts.values()):
                 hosts[found.name] = found
                 tell(
-                    f"{found.name} is not a member of {target.name} any more: a fault may have taken it out; what was"
-                    f" done to it is reverted, and looked for at {found.address}, where {run.name} had found it"
+                    f"{found.name} is not a member of {target.name} any more: a fault may have removed it; its faults"
+                    f" are reverted at {found.address}, where {run.name} found it"
                 )
     return replace(estate, hosts=hosts)
 

@@ -131,7 +131,7 @@ def check_same(expected: Estate, found: Estate) -> None:
     ]
     if shape[0] != shape[1]:
         changed = ", ".join(sorted({str(host[0]) for host in shape[0] ^ shape[1]}))
-        raise InterlockError(f"{found.name} has changed since it was looked at: {changed}; run it again")
+        raise InterlockError(f"{found.name} has changed since the experiment was checked: {changed}; run it again")
 
 
 if __name__ == "__main__":

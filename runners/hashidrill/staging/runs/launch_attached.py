@@ -67,7 +67,7 @@ class Attached:
         return cls(*anyio.run(_looked, replace(read_target(path).saying(*said), undoing=undoing)))
 
     def over(self, path: Path) -> ResolvedExperiment:
-        """The experiment in a file over that datacenter. Raises ExperimentError, AttachError."""
+        """The experiment in that file, resolved for this datacenter. Raises ExperimentError, AttachError."""
         document = read_experiment(path)
         check_no_variants(document, path)
         if told := troubles(self.target, self.estate):
@@ -76,7 +76,7 @@ class Attached:
         if fleet_of(self.target.engine, self.target.logins, self.target.path) is not None and unrouted:
             raise AttachError(
                 f"{self.target.path}: engine.nomad: pods of {', '.join(unrouted)} are forwarded to this machine alone,"
-                " and its workers run elsewhere: leave `engine` out, or run hashidrill where pods are routed to"
+                " and the workers run elsewhere: leave out `engine`, or run hashidrill where pods can be reached"
             )
         check_possible(document, self.target, self.estate, path=path, offers=self.offers)
         return attached_to(document, self.estate.as_datacenter(), name=self.target.name, path=path)
@@ -156,7 +156,7 @@ def run_attached(
 
 
 async def _allowed(plan: Plan) -> None:
-    """Raises InterlockError; AttachError if it has vanished, or has no room for the workers of its `engine`."""
+    """Raises InterlockError; AttachError if the datacenter has vanished, or has no room for the `engine`'s workers."""
     async with AsyncExitStack() as stack:
         estate, wires = await attach(await stack.enter_async_context(in_kubernetes().reached(plan.target)), stack)
         await open_interlocks(plan.target, estate, wires).check(plan)
@@ -179,7 +179,7 @@ async def _check_workers(target: AttachTarget, wires: Mapping[str, Wire]) -> Non
 
 
 def _undos() -> Path:
-    """The folder of undos with secrets, until their faults are gone: a recording may be sent around."""
+    """The folder of undos with secrets, until their faults are gone: a recording may be given to others."""
     return state_folder() / "undos" / os.urandom(8).hex()
 
 

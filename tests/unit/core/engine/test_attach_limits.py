@@ -84,7 +84,7 @@ def test_clients_behind_taps_cannot_be_had(staging):
 def test_a_condition_on_what_nobody_samples_there_cannot_be_had(staging, tmp_path):
     path = tmp_path / "x.yaml"
     path.write_text(BUSY)
-    assert "steady_state: process.cpu < 2: figures of processes are not to be had by address" in lacking(
+    assert "steady_state: process.cpu < 2: an attached datacenter has no figures of processes" in lacking(
         read_experiment(path), *staging, path=path
     )
 

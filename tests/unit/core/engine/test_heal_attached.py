@@ -145,11 +145,11 @@ def test_nothing_is_left_in_consul_but_audit_lines_and_what_is_others(dead):
 @pytest.mark.parametrize(
     ("mine", "others", "said"),
     [
-        (["generators-run-1"], ["generators-run-12"], "generators-run-1 of its workers"),
+        (["generators-run-1"], ["generators-run-12"], "generators-run-1 of the run's workers"),
         (
             ["carrier-run-1.0a1b2c3d", "carrier-run-1.ffffffff"],
             ["carrier-run-12.0a1b2c3d", "carrier-run-1.web"],
-            "carrier-run-1.ffffffff, which carried its faults",
+            "carrier-run-1.ffffffff, which carried the run's faults",
         ),
     ],
 )
@@ -321,7 +321,7 @@ def test_a_host_that_its_fault_took_out_of_the_membership_is_reached_where_the_r
     assert (done.reverted, done.stuck) == (["0-transfer"], [])
     [told] = [text for text in dead.told if "is not a member" in text]
     assert told.startswith("consul-1 is not a member of staging any more")
-    assert "looked for at 10.73.0.11, where" in told
+    assert "reverted at 10.73.0.11, where" in told
 
 
 def test_a_host_that_is_gone_and_has_no_fault_is_not_looked_for(dead):
@@ -391,11 +391,11 @@ class TestARecordingOfAnotherMachine:
         done = theirs.heal(confirm=lambda *told: asked.append(told) or True, open_guard=lambda *_: guard)
         [(host, what)] = asked
         assert (host, done.reverted, done.refused) == ("consul-1", ["0-transfer"], "")
-        assert "left in force: consul.leader.transfer" in what
+        assert "as still in force: consul.leader.transfer" in what
         assert [verb for verb, *_ in guard.noted] == ["revert", "gone"]
         assert guard.plan.experiment.metadata.name == "short", "what the datacenter must be armed for"
         assert len([key for key in theirs.keys if key.startswith("hashidrill/kv-writes/")]) == 20, "not swept"
-        assert "what its loads left is not removed" in done.left[-1]
+        assert "the data of its loads is not removed" in done.left[-1]
         again = theirs.heal(confirm=lambda *_: True)
         assert (again.reverted, again.stuck) == ([], []), "what heal wrote beside its journal counts"
 

@@ -343,7 +343,7 @@ def test_workers_without_a_nomad_are_refused_before_anything_is_touched(tmp_path
 def test_a_datacenter_that_changed_since_it_was_looked_at_is_not_touched(tmp_path):
     game = Attached(tmp_path)
     game.fake.world.consul.answer(game.fake.world.hosts["client-1"], "PUT", "/v1/agent/leave", {}, b"")
-    with pytest.raises(InterlockError, match="staging has changed since it was looked at: client-1; run it again"):
+    with pytest.raises(InterlockError, match="staging has changed since the experiment was checked: client-1; run it"):
         game.run()
 
 
@@ -381,7 +381,7 @@ def test_what_the_experiment_says_of_its_own_datacenter_is_said_not_to_count(tmp
     """One that was written for another version must not pass for a test of that one."""
     game = Attached(tmp_path, datacenter={"consul": {"version": "1.10.3", "config": {"log_level": "warn"}}})
     assert game.run() == "complete"
-    said = "what the experiment says of its own datacenter does not count: consul.version, consul.config"
+    said = "the experiment's settings for its own datacenter do not count: consul.version, consul.config"
     assert said in game.writer.run["attached"]["notes"]
     assert said in [entry.data.get("text") for entry in game.journal]
 

@@ -139,7 +139,7 @@ def test_validate_checks_the_file_that_it_names(written, tmp_path):
     assert "there is no such file" in unfolded(_error_of(written("stageing.yaml")))
     assert "cannot be attached: did you mean consul" in unfolded(_error_of(written(HERE.replace("consul", "consol"))))
     written(None, name="plain.yaml")
-    assert "not a datacenter to attach" in unfolded(_error_of(written("plain.yaml")))
+    assert "not an Attach file" in unfolded(_error_of(written("plain.yaml")))
     (tmp_path / "staging.yaml").write_text("apiVersion: hashidrill/v1\nkind: Attach\nmetadata: {name: x}\n")
     assert "datacenter" in _error_of(written("staging.yaml"))
 

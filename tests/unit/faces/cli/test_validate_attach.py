@@ -85,7 +85,7 @@ def test_what_run_refuses_validate_refuses(said, tmp_path, written, place, why):
             'clients: {app: {command: ["true"], rate: 1/s}}\nload:',
             "client app: an attached datacenter has no taps",
         ),
-        ("require: [", 'require: ["disk.fsync < 5ms", ', "figures of disks are not to be had by address"),
+        ("require: [", 'require: ["disk.fsync < 5ms", ', "an attached datacenter has no figures of disks"),
     ],
 )
 def test_what_no_existing_datacenter_has_is_told_of_an_experiment_that_attaches(said, tmp_path, key, value, why):

@@ -348,8 +348,8 @@ def test_a_workflow_has_tokens_from_its_secrets_and_a_nomad_job_from_its_variabl
     [
         ('address: "https://consul.staging.example:8501", ', "", "does not say datacenter.consul.address"),
         ('{address: "https://nomad.staging.example:4646"}', "", "does not say datacenter.nomad.address"),
-        ("kind: Attach", "kind: Experiment", "not a datacenter to attach"),
-        ("token_file: /run/secrets/consul", "token: s3cr3t", "a token does not belong into this file"),
+        ("kind: Attach", "kind: Experiment", "not an Attach file"),
+        ("token_file: /run/secrets/consul", "token: s3cr3t", "a token must not be in this file"),
     ],
 )
 def test_an_attach_file_that_a_run_could_not_use_is_refused(lie, what, to, hashidrill, tmp_path):

@@ -58,7 +58,7 @@ def test_the_lead_sees_faults_leaders_figures_and_the_verdict(run):
     assert writes["p99"][42] == "never"
     assert writes["errors"][42] == 1.0
     fsync = lead["run"]["probes"]["disk.fsync"]
-    assert (fsync["title"], fsync["unit"]) == ("Canary fsync beside the data", "s")
+    assert (fsync["title"], fsync["unit"]) == ("Canary fsync next to the data", "s")
     assert (fsync["values"][20], fsync["values"][50]) == (0.0004, 0.512)
     assert lead["run"]["verdict"]["verdict"] == "FAIL"
     assert lead["runs"] == [

@@ -170,7 +170,7 @@ def test_a_port_serves_the_run_on_the_loopback_alone_for_as_long_as_the_command_
             subscriber(event)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             assert value(answer.read().decode(), "load_waiting", load="kv") == 3
-        with pytest.raises(UsageError, match=rf"127.0.0.1:{port} cannot be had: Address already in use"):
+        with pytest.raises(UsageError, match=rf"127.0.0.1:{port} cannot be used: Address already in use"):
             exposed(str(port)).__enter__()
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics")

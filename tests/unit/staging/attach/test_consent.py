@@ -70,7 +70,7 @@ def test_it_says_what_is_consented_to():
     assert "disk.latency on consul:leader" in text
     assert "consul.kv.write" in text
     assert "a third of a product's servers and 20% of its clients" in text
-    assert "taken for not production: eu-prod" in text
+    assert "counted as not production: eu-prod" in text
 
 
 def test_every_shipped_experiment_has_a_content():

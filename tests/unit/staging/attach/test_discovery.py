@@ -72,7 +72,7 @@ def test_without_operator_read_the_peers_stand_in_and_that_is_said(target):
     estate = run(fake.found(target))
     assert estate.voters["consul"] == ("consul-1", "consul-2", "consul-3")
     assert estate.leaders["consul"] == "consul-1"
-    assert any("who votes is taken from the peers" in note and 'operator = "read"' in note for note in estate.notes)
+    assert any("all peers count as voters" in note and 'operator = "read"' in note for note in estate.notes)
 
 
 def refused(fake, target):
@@ -121,7 +121,7 @@ def test_a_certificate_that_is_not_accepted_is_told_as_such(target):
         raise httpx2.ConnectError("TLS", request=request) from certificate_error()
 
     wire = Wire(target.logins["consul"], transport=httpx2.MockTransport(answer))
-    with pytest.raises(AttachError, match=r"its certificate is not accepted: self-signed.*give ca_file, server_name"):
+    with pytest.raises(AttachError, match=r"its certificate is not accepted: self-signed.*set ca_file, server_name"):
         run(discover(target, {"consul": wire}))
 
 
@@ -134,7 +134,7 @@ def test_a_server_that_wants_a_client_certificate_is_told_as_such(target):
         raise error
 
     wire = Wire(target.logins["consul"], transport=httpx2.MockTransport(answer))
-    with pytest.raises(AttachError, match="TLS failed: it wants a client certificate; give ca_file"):
+    with pytest.raises(AttachError, match="TLS failed: it wants a client certificate; set ca_file"):
         run(discover(target, {"consul": wire}))
 
     async def probed():
@@ -278,7 +278,7 @@ def test_what_asks_an_agent_by_its_address_is_sent_to_its_url_with_the_login_and
         transport = AgentTransport(place_of, lambda _: httpx2.MockTransport(answer))
         async with httpx2.AsyncClient(transport=transport) as client:
             await client.get("http://10.73.0.11:8500/v1/status/leader", params={"stale": ""})
-            with pytest.raises(httpx2.ConnectError, match=r"192\.0\.2\.1 is no agent of the attached datacenter"):
+            with pytest.raises(httpx2.ConnectError, match=r"192\.0\.2\.1 is not an agent of the attached datacenter"):
                 await client.get("http://192.0.2.1:8500/v1/status/leader")
         await transport.close()
 

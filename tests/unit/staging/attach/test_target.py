@@ -80,7 +80,7 @@ def test_a_product_that_the_file_does_not_name_is_not_attached_whatever_the_vari
     [
         ("  consul: {adress: x}\n", "unknown key 'adress': did you mean address?"),
         ("  consol: {}\n", "cannot be attached: did you mean consul?"),
-        ("  consul: {token: abc}\n", "a token does not belong into this file; name the"),
+        ("  consul: {token: abc}\n", "a token must not be in this file; name the"),
         ("  consul: {verify: 3}\n", "expected true or false, got 3"),
         ("  sample: {}\n", "cannot be attached: there are: consul, kubernetes, nomad,"),
     ],
@@ -95,7 +95,7 @@ def test_a_mistake_in_the_file_is_shown_with_its_line(read, body, said):
 def test_another_kind_of_file_gets_one_message(tmp_path):
     path = tmp_path / "x.yaml"
     path.write_text("apiVersion: hashidrill/v1\nkind: Experiment\n")
-    with pytest.raises(ExperimentError, match="not a datacenter to attach: it begins with"):
+    with pytest.raises(ExperimentError, match="not an Attach file: such a file begins with"):
         read_target(path, {})
 
 

@@ -178,7 +178,7 @@ def test_other_settings_in_their_place_are_read_too(host):
 
 def test_a_file_of_ours_without_a_note_is_refused(host):
     (host.folder / restart.NAME).write_text(json.dumps(STREAMING))
-    with pytest.raises(RefusedError, match="is there already, and no note says whose it is") as refused:
+    with pytest.raises(RefusedError, match="exists already, and no note says whose it is") as refused:
         of(host).check()
     assert refused.value.name == "left-over"
 

@@ -58,17 +58,17 @@ def refusal(host, envelope, now=None):
 ATTACKS = {
     "no arming": ("", "no signed arming"),
     "an arming that nobody signed": (GOOD.text(), "no signed arming"),
-    "of an operator's own key": (sign(GOOD, THEIRS), "signed with no key of that file"),
+    "of an operator's own key": (sign(GOOD, THEIRS), "is not signed with a key of"),
     "for an own datacenter": (
         sign(replace(GOOD, datacenter="mine"), OURS),
-        "and its key arms staging-1",
+        "but its key arms staging-1",
     ),
     "that is over": (sign(replace(GOOD, since=NOW - 3 * HOUR, until=NOW - 2 * HOUR), OURS), "the arming is from"),
     "that is to come": (sign(replace(GOOD, since=NOW + HOUR, until=NOW + 2 * HOUR), OURS), "the arming is from"),
-    "whose text was changed": (sign(GOOD, OURS).replace("staging-1", "staging-2"), "signed with no key of that file"),
+    "whose text was changed": (sign(GOOD, OURS).replace("staging-1", "staging-2"), "is not signed with a key of"),
     "whose signature is long": (
         json.dumps({"arming": GOOD.text(), "signature": "AAAA" * 9000}),
-        "signed with no key of that file",
+        "is not signed with a key of",
     ),
     "that is nested": ("[" * 100_000, "no signed arming"),
 }

@@ -295,7 +295,7 @@ async def test_a_process_is_ended_by_an_agent_that_starts_it_again():
         assert shell.changed == [signal.SIGKILL]
         await one.start_agent("consul")
         assert not shell.in_force
-        with pytest.raises(FaultError, match="signal 1 cannot be taken back"):
+        with pytest.raises(FaultError, match="signal 1 cannot be undone"):
             await one.signal(process.reference, signal.SIGHUP)
 
 
@@ -307,7 +307,7 @@ async def test_a_slow_disk_is_put_on_the_agent_and_on_the_canary_and_says_what_i
         assert [timing.seconds for timing in await one.canary_disk("fsync", 4096, 3, 5.0)] == [0.5, 0.5, 0.5]
     args = next(one.told for one in shell.sessions if one.told.get("kind") == "disk")["args"]
     assert args == {"references": ["41@7", "99@1"], "calls": "fsync,fdatasync", "inject": "delay_enter=500000"}
-    assert "makes each system call take 80 us, where it takes 0.3 us without" in told[0]
+    assert "makes each system call take 80 us instead of 0.3 us" in told[0]
 
 
 @pytest.mark.parametrize("traced", [{99}, {41}])
@@ -324,9 +324,9 @@ async def test_a_canary_that_is_slowed_alone_says_nothing_about_the_agent(traced
     [
         (LATENCY, ""),
         ({"operations": ("fsync",), "errno": 5, "share": 1.0}, ""),
-        (LATENCY | {"operations": ("fsync", "write", "read")}, "fsync alone, and not read and write"),
-        (LATENCY | {"jitter_s": 0.1}, "no jitter and no percent"),
-        (LATENCY | {"share": 0.5}, "no jitter"),
+        (LATENCY | {"operations": ("fsync", "write", "read")}, "only fsync: read and write"),
+        (LATENCY | {"jitter_s": 0.1}, "neither jitter nor percent"),
+        (LATENCY | {"share": 0.5}, "neither jitter"),
         ({"operations": ("fsync",), "bytes_per_s": 5.0}, "bandwidth"),
     ],
 )

@@ -62,7 +62,7 @@ def test_all_that_a_host_can_is_offered(target, estate):
         ({"lacks": {"nft": "nft is not installed on this host"}}, None, {PacketFilter}, "nft is not installed"),
         ({"lacks": {"strace": "strace is not installed"}}, None, {DiskControl, DiskCanary}, "strace is not installed"),
         ({}, {}, CARRIED - {PacketFilter, NetworkCanary}, "no process `consul agent` of consul"),
-        ({"root": False}, None, CARRIED, "is not root"),
+        ({"root": False}, None, CARRIED, "are not root"),
     ],
 )
 def test_what_a_host_lacks_takes_away_what_needs_it(target, estate, facts, agents, without, why):  # noqa: PLR0917
@@ -81,7 +81,7 @@ def test_a_host_that_is_another_one_than_the_catalogs_offers_nothing_and_says_wh
     offer = looked(target, estate, shell)["consul-1"]
     assert (offer.capabilities, {*offer.lacks}) == (frozenset(), CARRIED)
     [why] = {*offer.lacks.values()}
-    assert f"{shell.where} is not shown to be consul-1: it does not have 10.73.0.11; correct carriers.ssh.add" in why
+    assert f"{shell.where} is not confirmed to be consul-1: it does not have 10.73.0.11; correct carriers" in why
     assert why in offer.said
 
 
@@ -236,7 +236,7 @@ def test_what_cannot_be_carried_is_refused_with_its_reason(target, estate, tmp_p
     offers = looked(target, estate, FakeShell())
     [why] = lacking(read_experiment(path), target, estate, path=path, offers=offers)
     assert why == (
-        "step 1, disk.latency on consul:leader: consul-1: strace does the same to each call: it has no jitter and no"
+        "step 1, disk.latency on consul:leader: consul-1: strace treats all calls alike: it supports neither jitter nor"
         " percent"
     )
     shell = FakeShell()

@@ -38,7 +38,7 @@ def test_arguments_are_for_root_alone_and_gone_once_they_are_taken(secrets):
     assert file.parent.stat().st_mode & 0o777 == 0o700
     assert notes.take_arguments() == ARGS
     assert [*secrets.iterdir()] == []
-    with pytest.raises(RefusedError, match="no arguments were handed over; nothing was applied"):
+    with pytest.raises(RefusedError, match="no arguments were handed over, so nothing was applied"):
         notes.take_arguments()
 
 
@@ -97,7 +97,7 @@ def refused(tmp_path, capfd, **more):
 @pytest.mark.usefixtures("signals_restored")
 def test_an_agent_does_what_it_is_handed(tmp_path, secrets, capfd):
     assert handed() == {"event": "handed"}
-    assert refused(tmp_path, capfd)["why"] == f"this host's nft does not take the rules: no: {ARGS['script']}"
+    assert refused(tmp_path, capfd)["why"] == f"this host's nft does not accept the rules: no: {ARGS['script']}"
     assert [*secrets.iterdir()] == []
 
 

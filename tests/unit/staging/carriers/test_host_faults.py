@@ -144,7 +144,7 @@ def test_nothing_is_applied_over_what_is_left_and_cannot_be_taken_away(tmp_path,
     assert late.run() == 2
     stuck, refused = map(json.loads, capfd.readouterr().out.splitlines())
     assert (stuck["event"], refused["event"], refused["name"]) == ("stuck", "refused", "left-over")
-    assert f"f is left over from before and cannot be taken away; see {note.path}" in refused["why"]
+    assert f"f is left over from before and cannot be removed; see {note.path}" in refused["why"]
     assert note.read()["agent"] == "9@90", "the note of what is in force stays"
 
 
@@ -164,7 +164,7 @@ def test_other_tables_and_a_table_without_rules_are_no_proof():
 
 REFUSALS = [
     ("no-root", Host(root=False), "packets", TABLE, "it needs root on this host"),
-    ("nft", Host(), "packets", {"table": "t", "script": "wrong"}, "does not take the rules: syntax error"),
+    ("nft", Host(), "packets", {"table": "t", "script": "wrong"}, "does not accept the rules: syntax error"),
     ("tool-missing", Host(missing=["nft"]), "packets", TABLE, "nft is not installed"),
     ("no-netem", Host(netem=False), "netem", CASES["netem"], "no netem: Error: Specified qdisc kind is unknown."),
     ("process-gone", Host(), "pause", {"agent": "consul", "reference": "7@71"}, "consul (process 7@71) is gone"),

@@ -215,8 +215,8 @@ async def test_a_signal_that_is_lost_is_sent_again(scheduler, lost):
 
 ASTRAY = {
     "never placed": r"does not run on client-1 within 30s: Nomad could not place it: memory",
-    "two allocations": "Nomad placed 2 allocations of the job .*, which is for one",
-    "other node": "on client-2, and not on client-1",
+    "two allocations": "Nomad placed 2 allocations of the job .*, instead of one",
+    "other node": "on client-2, not on client-1",
     "start fails": "executable file not found.*name it in carriers.nomad.python",
 }
 
@@ -338,7 +338,7 @@ def test_looking_starts_nothing_and_says_what_is_only_known_later(scheduler):
     offers = run(look(target(), ESTATE, nomad=scheduler.reaching()))
     assert scheduler.submitted == []
     assert {*offers["client-1"].capabilities} >= {PacketFilter, ProcessControl}
-    assert offers["client-1"].said.startswith("raw_exec; what else it has is found out as a run begins")
+    assert offers["client-1"].said.startswith("raw_exec; its other tools are checked when a run begins")
     assert (offers["server-1"].capabilities, offers["server-1"].said) == (
         frozenset(),
         f"no client of Nomad has its address {SERVER}",
@@ -371,7 +371,7 @@ def test_why_a_client_is_not_reached_is_said_by_name(scheduler, what):
 def test_a_client_with_another_address_than_the_catalogs_is_not_reached(scheduler):
     scheduler.nodes["10.9.9.9"] = scheduler.nodes.pop(CLIENT) | {"Address": "10.9.9.9"}
     said = run(look(target(), ESTATE, nomad=scheduler.reaching()))["client-1"].said
-    assert said == f"Nomad's client client-1 has the address 10.9.9.9, and the catalog says {CLIENT}"
+    assert said == f"Nomad's client client-1 has the address 10.9.9.9, but the catalog says {CLIENT}"
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
@@ -428,7 +428,7 @@ async def test_a_host_that_turns_out_to_lack_root_as_a_run_begins_has_nothing_an
     scheduler.hosts[CLIENT].facts = {"root": False, "lacks": {}, "python": "3.9.2", "cores": 2}
     async with hosts(scheduler, told := []) as parts:
         assert {*parts} == {"client-2"}
-        assert any(line.startswith("client-1, carried to by Nomad: no root there") for line in told)
+        assert any(line.startswith("client-1, reached by Nomad: no root there") for line in told)
     assert scheduler.jobs == {}
 
 
@@ -524,7 +524,7 @@ async def test_observers_that_end_before_nomad_says_that_they_run_are_started_ag
     scheduler.plant.add("over at once")
     told, took_s = await healed(scheduler, after_s=9)
     assert took_s < 9 + 4
-    assert "is over on client-1 before it was used: its allocation alloc-0 is complete" in told[0]
+    assert "ended on client-1 before it was used: its allocation alloc-0 is complete" in told[0]
 
 
 async def test_no_job_is_written_for_a_client_that_would_not_run_it(scheduler):
@@ -604,7 +604,7 @@ def test_doctor_says_which_carrier_reaches_a_host_and_why_another_is_not_reached
     scheduler.nodes[OTHER] |= {"SchedulingEligibility": "ineligible"}
     there = examined(target(), ESTATE, {}, run(look(target(), ESTATE, nomad=scheduler.reaching())))
     text = "\n".join(lines(there))
-    assert "  carried by Nomad: client-1: raw_exec; what else it has is found out as a run begins" in text
+    assert "  carried by Nomad: client-1: raw_exec; its other tools are checked when a run begins" in text
     assert "  carried by Nomad: client-2: the client is ineligible: allow it by `nomad node eligibility" in text
     assert there.faults["network.partition"] == ""
     assert {one["host"]: one["by"] for one in as_data(there)["carried"]}["client-1"] == "Nomad"

@@ -74,7 +74,7 @@ WORDS = {
     "127.0.0.1": "127.0.0.1 is any host's",
     "::1": "::1 is any host's",
     "debian": "127.0.1.1, which debian means there, is any host's",
-    "nobody": "what nobody means is not known there: Name or service not known",
+    "nobody": "nobody cannot be resolved there: Name or service not known",
 }
 
 

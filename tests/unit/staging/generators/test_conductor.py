@@ -92,7 +92,7 @@ class TestLies:
     @pytest.mark.parametrize(
         ("kind", "lies", "options", "said"),
         [
-            (DivisionError, (Lies(), Lies(drops=100), Lies()), {}, r"worker w2: \d+ operations of kv arrived, of"),
+            (DivisionError, (Lies(), Lies(drops=100), Lies()), {}, r"worker w2: \d+ operations of kv arrived, but"),
             (DivisionError, (Lies(), Lies(), Lies(twice=200)), {}, "worker w3: "),
             (DivisionError, (Lies(rate=0.9), Lies(), Lies()), {}, "worker w1 offered"),
             (
@@ -105,7 +105,7 @@ class TestLies:
                 LostError,
                 (Lies(), Lies(), Lies(dies_s=3)),
                 {"seconds": 30},
-                "worker w3 on host-w3: nothing was heard of it for 10",
+                "worker w3 on host-w3: nothing was heard from it for 10",
             ),
             (LostError, (Lies(), Lies(), Lies(dies_s=9.5)), {}, "worker w3"),
             (
@@ -190,7 +190,7 @@ class TestMemory:
         fleet = played(*TRUE, meanwhile=stuck, rate="2000/s", kept_bytes=100_000)
         assert isinstance(fleet.played.error, LostError)
         assert max(world.worker._link.kept_bytes for world in fleet.worlds.values()) <= 100_000
-        assert "has not taken" in fleet.worlds["w1"].worker.why
+        assert "has not acknowledged" in fleet.worlds["w1"].worker.why
 
 
 class TestLease:

@@ -83,7 +83,7 @@ def test_a_worker_that_offers_the_whole_rate_is_said():
 def test_operations_that_the_generator_counted_and_nobody_got_are_said():
     stops = stopped(10, 134, 134, 133)
     came = {**received(stops), "w3": {"kv": 132}}
-    with pytest.raises(DivisionError, match="worker w3: 132 operations of kv arrived, of 133"):
+    with pytest.raises(DivisionError, match="worker w3: 132 operations of kv arrived, but its generator reports 133"):
         Division([KV], NAMES).settled(stops, came)
 
 

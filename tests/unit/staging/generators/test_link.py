@@ -25,13 +25,13 @@ def test_frames_come_out_as_they_went_in_however_they_are_cut():
     "data", [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", Frame(Kind.MESSAGE, 1).encoded()[:9] + b"\xff" * 4]
 )
 def test_what_no_end_of_ours_sends_is_no_stream(data):
-    with pytest.raises(StreamError, match="no stream of ours"):
+    with pytest.raises(StreamError, match="not a hashidrill stream"):
         frames_of(data)
 
 
 def test_a_hello_that_is_no_json_is_named():
     [frame] = frames_of(Frame(Kind.HELLO, 0, b"[1").encoded())
-    with pytest.raises(StreamError, match="a hello that is no JSON object"):
+    with pytest.raises(StreamError, match="a hello that is not a JSON object"):
         frame.json()
     [frame] = frames_of(json_frame(Kind.HELLO, received=3))
     assert frame.json() == {"received": 3}
@@ -75,7 +75,7 @@ def test_another_process_at_the_other_end_is_noticed_by_what_it_says_it_has():
 def test_memory_is_bounded_and_what_would_not_fit_is_an_error():
     one = Link(kept_bytes=100)
     one.send(b"x" * 60)
-    with pytest.raises(StreamError, match=r"has not taken 0\.0 MB of 1 messages"):
+    with pytest.raises(StreamError, match=r"has not acknowledged 0\.0 MB of 1 messages"):
         one.send(b"x" * 60)
     one.acknowledged(1)
     one.send(b"x" * 60)

@@ -178,7 +178,7 @@ def test_too_few_clients_are_refused_before_a_job_is_there(client, why):
             {"said": {"alloc-1": {"version": "0.0.9"}}},
             r"worker w2 on n2: hashidrill 0\.0\.9 .* install the same",
         ),
-        ({"said": {"alloc-0": "No module\n"}}, "worker w1 on n1: it said b'No module'"),
+        ({"said": {"alloc-0": "No module\n"}}, "worker w1 on n1: it printed b'No module'"),
         ({"said": {"alloc-0": '{"hashidrill'}}, r"2 of 3 workers run within 0\.05s"),
         ({"status": "failed"}, "a worker on n1 did not start: Exit Code: 1"),
         ({"placed": 0}, r"0 of 3 workers .* could not place all: \$\{meta.hashidrill_python\} is_set"),

@@ -60,7 +60,7 @@ def test_two_armings_of_the_same_are_not_the_same():
         (changed(experiments=[vars(FROZEN)]), "is for frozen-leader, not for slow-leader-disk"),
         (changed(experiments=[vars(replace(SLOW, name="slow-leader-disk-2"))]), "not for slow-leader-disk"),
         (changed(experiments=[vars(replace(SLOW, digest="sha256:c"))]), "is for another content of slow-leader-disk"),
-        (changed(experiments=["slow-leader-disk"]), "it names slow-leader-disk and no content of it (`digest`)"),
+        (changed(experiments=["slow-leader-disk"]), "it names slow-leader-disk without its content (`digest`)"),
         (changed(experiments=[{"name": "slow-leader-disk"}]), "must have `name`, `digest` and `breaks_quorum`"),
         (changed(experiments=[7]), "must have `name`, `digest` and `breaks_quorum`"),
         (changed(experiments=[vars(replace(SLOW, digest=7))]), "`name` and `digest` of an experiment must be texts"),
@@ -68,9 +68,9 @@ def test_two_armings_of_the_same_are_not_the_same():
         (changed(nonce=""), "`nonce` must be a text"),
         (changed(datacenter="staging-2"), "is for the datacenter 'staging-2', and this one is 'staging-1'"),
         (changed(until="2026-11-23T13:01:59Z"), "ends too early: 119s are left"),
-        (changed(until="2026-11-25T12:00:00Z"), "lasts 48.0h, and 24.0h is the longest"),
+        (changed(until="2026-11-25T12:00:00Z"), "lasts 48.0h, but the attach file allows at most 24.0h"),
         ("armed!", "is malformed: it is not JSON"),
-        ("[]", "is malformed: it is no JSON object"),
+        ("[]", "is malformed: it is not a JSON object"),
         ("[" * 60_000, "is malformed: it is not JSON"),
         ("1" * 100_001, "is malformed: it has 100001 characters"),
         (changed(experiments="slow-leader-disk"), "`experiments` must be a list"),
@@ -80,9 +80,9 @@ def test_two_armings_of_the_same_are_not_the_same():
         (changed(until="tomorrow"), "`until` must be a time with its zone"),
         (changed(until="2026-11-23T15:00:00"), "`until` must be a time with its zone"),
         (changed(until=None), "`until` must be a time with its zone"),
-        (changed(until="0001-01-01T00:00:00+14:00"), "`until` is no time that a calendar has"),
+        (changed(until="0001-01-01T00:00:00+14:00"), "`until` is not a date of the calendar"),
         (changed(until="2026-11-23T12:00:00Z"), "is not after `since`"),
-        (changed(untill="2026-11-24T12:00:00Z"), "it has untill, and may have"),
+        (changed(untill="2026-11-24T12:00:00Z"), "it has untill, but may only have"),
     ],
 )
 def test_what_is_not_armed_for_this_is_refused_and_says_why(text, said):
@@ -167,7 +167,7 @@ def test_a_signature_does_not_excuse_an_arming_that_has_expired():
 
 @pytest.mark.parametrize("pinned", ["ed25519:", "ed25519:AAAA", "no key", "ed25519:" + "A" * 44])
 def test_a_pinned_key_that_is_none_refuses_everything(pinned):
-    with pytest.raises(InterlockError, match=r"interlocks\.arming\.public_key is no Ed25519 key|bad signature"):
+    with pytest.raises(InterlockError, match=r"interlocks\.arming\.public_key is not an Ed25519 key|bad signature"):
         arming.read(SIGNED, WHERE, pinned)
 
 

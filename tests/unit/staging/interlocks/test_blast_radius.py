@@ -82,14 +82,14 @@ def test_the_message_says_what_to_do(window, said):
 def test_two_of_three_break_the_quorum():
     [text] = troubles(on("consul-1"), on("consul-2", 5, 15, step=1))
     assert text == (
-        "breaks the quorum of consul: it may disturb 2 of 3 servers, and 2 must be left at 5s of the method (step 0 and"
+        "breaks the quorum of consul: it may disturb 2 of 3 servers, but 2 must be left at 5s of the method (step 0 and"
         " step 1)"
     )
 
 
 def test_two_of_five_break_no_quorum_and_are_still_too_wide():
     [text] = troubles(on("consul-1"), on("consul-2", 5, 15, step=1), groups=estate(FIVE))
-    assert text.startswith("may disturb 2 of 5 consul servers at one time, and 1 may be")
+    assert text.startswith("may disturb 2 of 5 consul servers at one time, but only 1 may be")
     assert troubles(on("consul-1"), on("consul-2", 5, 15), groups=estate(FIVE, limits=Limits(servers=2))) == []
 
 
@@ -107,7 +107,7 @@ def test_what_sets_back_what_all_share_is_refused_unless_a_broken_quorum_is_allo
 @pytest.mark.lie
 def test_a_server_that_is_down_already_counts_against_the_quorum():
     [text] = troubles(on("consul-1"), groups=estate(down=["consul-3"]))
-    assert "1 of 3 servers with 1 down already (consul-3), and 2 must be left" in text
+    assert "1 of 3 servers with 1 already down (consul-3), but 2 must be left" in text
     assert troubles(on("consul-1"), groups=estate(FIVE, down=["consul-3"])) == []
     assert troubles(on("client-1"), groups=estate(down=["consul-3", "consul-2"])) == [], "clients do not vote"
 

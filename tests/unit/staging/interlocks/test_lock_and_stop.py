@@ -124,7 +124,7 @@ def test_the_lock_of_a_runner_that_died_expires():
         with pytest.raises(InterlockError):
             await lock.check_free(kv, KEY)
         await anyio.sleep(2)
-        with pytest.raises(InterlockError, match=r"the holder .* died a moment ago, and Consul keeps it shut for 15s"):
+        with pytest.raises(InterlockError, match=r"the holder .* died a moment ago, and Consul blocks the key for 15s"):
             async with lock.held(kv, KEY, 15, BEN, print):
                 raise AssertionError
         await anyio.sleep(15)
@@ -279,7 +279,7 @@ def test_a_token_that_lost_its_right_to_look_stops_it():
         await anyio.sleep(3)
         world.denied.add(("GET", "/v1/kv/"))
 
-    assert "the stop button cannot be seen any more: the token may not read" in stopped(world, during=deny)[0]
+    assert "the stop button cannot be read any more: the token may not read" in stopped(world, during=deny)[0]
 
 
 # answers that make no sense

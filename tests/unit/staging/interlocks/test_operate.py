@@ -42,7 +42,7 @@ def test_what_is_armed_is_read_as_armed_and_what_is_disarmed_is_gone(tmp_path):
     where = arm(world, PLAIN, tmp_path, made())
     found = arming.read(world.value(PLAIN.arming.key), where, None)
     assert arming.check(found, WANTED, where) == SLOW
-    assert where == f"Consul's key {PLAIN.arming.key}; the first one: it fixed the keys there"
+    assert where == f"Consul's key {PLAIN.arming.key}; this first arming fixed the keys there"
     assert arm(world, PLAIN, tmp_path, found.text()) == f"Consul's key {PLAIN.arming.key}"
     disarm(world, PLAIN, tmp_path)
     assert set(world.keys) == {ANCHOR_KEY, TAKEN_BACK_KEY}
@@ -71,7 +71,7 @@ def test_a_signed_file_is_read_as_armed(tmp_path):
         ({"key": KEY}, "the attach file pins no key"),
         ({"settings": SIGNED}, "give --key FILE"),
         ({"settings": SIGNED, "key": arming.new_key()}, "--key: its public key is ed25519:"),
-        ({"settings": SIGNED, "key": b"none"}, "is no Ed25519 private key"),
+        ({"settings": SIGNED, "key": b"none"}, "is not an Ed25519 private key"),
     ],
 )
 def test_what_would_be_refused_anyway_is_not_written(changes, said):
@@ -180,7 +180,7 @@ def test_a_stop_that_a_restore_undoes_is_pressed_again(after_s):
 
     assert 19 < during(world, press, after_s, told=told) < 22, "until no run holds the lock"
     assert stop.read(world.value(PLAIN.stop.key)).why == "wrong"
-    assert "the stop was undone, as by the restore of a snapshot: done again" in told
+    assert "the stop was undone, for example by the restore of a snapshot: done again" in told
 
 
 @pytest.mark.lie
@@ -196,7 +196,7 @@ def test_a_disarming_that_a_restore_undoes_is_done_again(after_s, tmp_path):
     during(world, take, after_s, told=told)
     assert PLAIN.arming.key not in world.keys
     assert arming.read(text, "x").nonce in run(operate.taken_back(Kv(world), ONE))
-    assert "the disarming was undone, as by the restore of a snapshot: done again" in told
+    assert "the disarming was undone, for example by the restore of a snapshot: done again" in told
 
 
 async def test_a_stop_is_pressed_though_consul_has_no_leader_for_a_while():
@@ -218,7 +218,7 @@ def test_a_stop_is_pressed_though_nothing_else_may_be_read():
     world.denied = {("GET", f"/v1/kv/{ANCHOR_KEY}"), ("GET", f"/v1/kv/{PLAIN.lock.key}")}
     assert not run(operate.press(Kv(world), PLAIN, "ben", ONE, tell=told.append))
     assert PLAIN.stop.key in world.keys
-    assert any("whether a run goes on cannot be seen" in text for text in told)
+    assert any("it is unknown whether a run is in progress" in text for text in told)
 
 
 def test_an_arming_is_taken_back_though_its_nonce_cannot_be_kept(tmp_path):
@@ -227,4 +227,4 @@ def test_an_arming_is_taken_back_though_its_nonce_cannot_be_kept(tmp_path):
     world.denied = {("PUT", f"/v1/kv/{TAKEN_BACK_KEY}")}
     disarm(world, PLAIN, tmp_path, told)
     assert PLAIN.arming.key not in world.keys
-    assert any("its text could be put back" in text for text in told)
+    assert any("its text could be stored again" in text for text in told)

@@ -48,12 +48,12 @@ if TYPE_CHECKING:
 _GONE_WITHIN_S, _GAP_S = 10.0, 0.05
 _REVERTS_WITHIN_S = 40.0
 _GRACE_S = 2.0
-"""How much longer than the agent its guardian waits."""
+"""How much longer the guardian waits than its agent."""
 _TRIES = 3
 _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _CGROUPS = Path("/sys/fs/cgroup")
 _LEFT = ("", "unified", "freezer")
-"""The hierarchies by which all processes of a cgroup are ended: version 2, alone or next to 1, and 1."""
+"""The hierarchies through which all processes of a cgroup can be ended: version 2, alone or with 1, and version 1."""
 
 
 class Lease:
@@ -159,7 +159,7 @@ class Agent:
             self.fault.apply()
             ok, proof = until(lambda: self.fault.proof(present=True), self.fault.proven_within_s, self.system)
             if not ok:
-                raise RefusedError("unproven", f"it was applied and is not there: {proof}")  # noqa: TRY301 - as any other
+                raise RefusedError("unproven", f"it was applied, but is not in force: {proof}")  # noqa: TRY301 - as any other
             say("applied", proof=proof, figures=self.fault.figures(), guardian=guardian.said)
         except Exception as error:  # noqa: BLE001 - whatever it is, what may be in force is reverted, and it is said
             say("failed", name=getattr(error, "name", "crashed"), why=str(error))
@@ -172,7 +172,7 @@ class Agent:
         return done or code
 
     def _wait(self, woken: int, stops: list[str], renewals: list[int]) -> None:
-        """Waits for the first renewal. Raises RefusedError if the fault is not requested, or no longer."""
+        """Waits for the first renewal. Raises RefusedError if the fault is never requested, or no longer."""
         say("ready")
         lease = Lease(self.spec["lease_s"], self.spec["deadline_s"], now_s())
         while not renewals:
@@ -192,7 +192,7 @@ class Agent:
         if _undo_left(left, self.note, self.system):
             raise RefusedError(
                 "left-over",
-                f"{self.spec['id']} is left over from before and cannot be taken away; see {self.note.path}",
+                f"{self.spec['id']} is left over from before and cannot be removed; see {self.note.path}",
             )
 
     def _hold(self, lease: Lease, guardian: Guardian, woken: int, stops: list[str], renewals: list[int]) -> str:
@@ -222,7 +222,7 @@ class Agent:
                         return why
 
     def _told(self, said: bytes, renewals: list[int]) -> str:
-        """Why it must end, or "". Any message proves that the runner is there, and renews."""
+        """Why the agent must end, or "". Any message proves that the runner is there, and renews."""
         try:
             line: dict[str, Any] = dict(json.loads(said))
         except (ValueError, TypeError):
@@ -244,9 +244,7 @@ class Agent:
 
 
 class Guardian:
-    """A process next to the agent that reverts when the agent no longer can. The process is outside the agent's
-    session.
-    """
+    """A process, outside of the agent's session, that reverts when the agent no longer can."""
 
     def __init__(self, agent: Agent) -> None:
         ours, self._tell = os.pipe()
@@ -311,7 +309,7 @@ def _undo_left(left: dict[str, Any], note: Note, system: System, why: str = "it 
 
 
 def main(spec: dict[str, Any], system: System | None = None) -> None:
-    """Exits as the module says."""
+    """Exits with the codes in the module's docstring."""
     system = system or System()
     if not spec.get("undo"):
         sys.exit(Agent(spec, system).run())

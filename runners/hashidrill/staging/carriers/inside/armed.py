@@ -3,11 +3,11 @@
     # /etc/hashidrill/armed-by
     ed25519:5GvK...=  staging-1
 
-A line has the public key of a person who may arm, and the datacenter, or any without one. If the file exists, the
+A line has the public key of a person who may arm, and a datacenter (without one: any). If the file exists, the
 host accepts only faults whose arming is signed by one of these keys and in force now. The attach file and its Consul
 belong to their author; this file belongs to the host.
 
-The verification is that of RFC 8032, section 6, on public data alone, because hosts have only Python.
+Signatures are verified as in RFC 8032, section 6, because hosts have only Python; all data is public.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ def check(armed: str, now: float, path: Path) -> None:
         raise _refused(path, "the run has no signed arming: arm it with `hashidrill staging arm --key FILE`") from None
     signed = [place for key, place in keys if verified(key, text.encode(), signature)]
     if not signed:
-        raise _refused(path, "the arming of the run is signed with no key of that file")
+        raise _refused(path, "the arming of the run is not signed with a key of that file")
     if not {"", said.get("datacenter")} & {*signed}:
-        raise _refused(path, f"the arming is for {said.get('datacenter')!r}, and its key arms {', '.join(signed)} here")
+        raise _refused(path, f"the arming is for {said.get('datacenter')!r}, but its key arms {', '.join(signed)} here")
     if not since - _SKEW_S <= now < until:
         here = time.strftime(_TIME, time.gmtime(now))
-        raise _refused(path, f"the arming is from {said['since']} until {said['until']}, and it is {here} here")
+        raise _refused(path, f"the arming is from {said['since']} until {said['until']}, and the time here is {here}")
 
 
 def _refused(path: Path, why: str) -> RefusedError:
@@ -70,7 +70,7 @@ def _keys(path: Path) -> list[tuple[bytes, str]] | None:
         with os.fdopen(trusted_paths.open_file(path, os.O_RDONLY), "rb") as file:
             found, content = os.fstat(file.fileno()), file.read(_LARGEST)
         if found.st_uid not in {0, os.geteuid()} or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise ValueError("others than root may write it")  # noqa: TRY301 - as for a malformed one
+            raise ValueError("users other than root may write it")  # noqa: TRY301 - as for a malformed one
         return list(_lines(content.decode()))
     except FileNotFoundError:
         return None

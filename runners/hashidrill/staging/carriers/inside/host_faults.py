@@ -34,7 +34,7 @@ class HostFault:
         """Writes the memo into the note now."""
 
     def check(self) -> None:
-        """Only looks. Raises RefusedError for every reason to fail."""
+        """Only reads. Raises RefusedError if the fault cannot work here."""
         if not self.system.is_root():
             raise RefusedError("no-root", "it needs root on this host: log in as root, or let the user run sudo -n")
 
@@ -47,7 +47,7 @@ class HostFault:
         raise NotImplementedError
 
     def undo(self) -> None:
-        """Raises RefusedError when it could not be done."""
+        """Raises RefusedError if it could not be undone."""
         raise NotImplementedError
 
     def change(self, to: Any) -> None:
@@ -60,19 +60,19 @@ class HostFault:
 
 
 class Packets(HostFault):
-    """Rules of nftables in one table of its own: `table` and `script`."""
+    """Rules of nftables in a separate table: `table` and `script`."""
 
     def check(self) -> None:
         super().check()
         code, _, errors = self.system.run(["nft", "-c", "-f", "-"], self.args["script"])
         if code:
-            raise RefusedError("nft", f"this host's nft does not take the rules: {errors}")
+            raise RefusedError("nft", f"this host's nft does not accept the rules: {errors}")
 
     def apply(self) -> None:
         self.change(self.args["script"])
 
     def change(self, to: Any) -> None:
-        """A further nftables script for the same table. Raises RefusedError."""
+        """Runs a further nftables script for the same table. Raises RefusedError."""
         code, _, errors = self.system.run(["nft", "-f", "-"], to)
         if code:
             raise RefusedError("nft", f"nft: {errors}")
@@ -129,7 +129,7 @@ class Netem(HostFault):
 
     def proof(self, *, present: bool) -> tuple[bool, str]:
         ours = [one for one in self._qdiscs() if one["kind"] == "netem" and one["handle"] == _HANDLE]
-        said = f"netem {json.dumps(ours[0].get('options', {}))}" if ours else "no netem of ours"
+        said = f"netem {json.dumps(ours[0].get('options', {}))}" if ours else "no netem of hashidrill's"
         return bool(ours) is present, f"{self.args['device']}: {said}"
 
     def undo(self) -> None:
@@ -204,7 +204,7 @@ class Kill(_OnProcess):
 class Disk(HostFault):
     """Slows or fails system calls of running processes with strace: `references`, `calls`, `inject`.
 
-    `inject` is strace's own, like `delay_enter=500000` (microseconds) or `error=EIO`. The processes continue by
+    `inject` is strace's expression, like `delay_enter=500000` (microseconds) or `error=EIO`. The processes continue by
     themselves when strace ends. The meter, a process of hashidrill, is traced too: its own fsync shows whether
     strace works as requested.
     """
@@ -241,7 +241,7 @@ class Disk(HostFault):
         return not runs and free and not stopped and not injected, said + (f"; stopped: {stopped}" if stopped else "")
 
     def undo(self) -> None:
-        """The meter stays until the agent ends: it shows that nothing is slow any more."""
+        """The meter stays until the agent ends: it shows that system calls are no longer slow."""
         ended(self.system, self.memo.get("strace", ""))
 
     def figures(self) -> dict[str, float]:
@@ -273,7 +273,7 @@ class Cpu(HostFault):
         if not present:
             return not runs and not stopped, f"throttler {throttler or 'none'}, stopped: {stopped or 'none'}"
         cores = self._burner.cores(int(most) + 2) if self._burner is not None else 0.0
-        return runs and 0 < cores <= most, f"throttler {throttler}; a busy loop of ours got {cores:.2f} cores"
+        return runs and 0 < cores <= most, f"throttler {throttler}; hashidrill's busy loop got {cores:.2f} cores"
 
     def undo(self) -> None:
         ended(self.system, self.memo.get("throttler", ""))
@@ -281,10 +281,10 @@ class Cpu(HostFault):
 
 
 class Settings(_OnProcess):
-    """`settings` in an additional file that the agent reads, `by` a reload or a restart; its program `check`s them
+    """Adds `settings` in one more file that the agent reads, `by` a reload or a restart; its program `check`s them
     first.
 
-    Undone by removing the file and, if the agent may have read it, making it read again.
+    Undone by removing the file and, if the agent may have read it, making the agent read its files again.
     """
 
     proven_within_s = 40.0
@@ -295,7 +295,7 @@ class Settings(_OnProcess):
         restart.remembered(self.system, self.reference)  # a process that cannot be started again is not ended
         path = restart.settings_file(self.system, pid)
         if restart.added_settings(path):
-            raise RefusedError("left-over", f"{path} is there already, and no note says whose it is; remove it")
+            raise RefusedError("left-over", f"{path} exists already, and no note says whose it is; remove it")
 
     def apply(self) -> None:
         pid = parted(self.reference)[0]
@@ -306,7 +306,7 @@ class Settings(_OnProcess):
         self._put(self.args["settings"], self.reference)
 
     def change(self, to: Any) -> None:
-        """Other settings in their place. Raises RefusedError."""
+        """Replaces the settings. Raises RefusedError."""
         self._put(dict(to), "".join(self._running()[:1]))
 
     def _put(self, said: dict[str, Any], reference: str) -> None:
@@ -341,7 +341,7 @@ class Settings(_OnProcess):
         return not there and bool(found) and found != [self.memo.get("ended")], said
 
     def undo(self) -> None:
-        """Makes a process that has read the file read again, once: `back` are those that have not read it."""
+        """Removes the file. A process that may have read it reads its files again, once."""
         if "path" not in self.memo:
             return
         there = self._path.exists()

@@ -29,8 +29,8 @@ class Note:
         self.path = folder / (re.sub(r"[^\w.@-]", "_", fault_id) + ".json")
 
     def read(self) -> dict[str, Any] | None:
-        """None without one. Raises RefusedError for a note that cannot be read, or that another user may have
-        written.
+        """None if there is no note. Raises RefusedError for a note that cannot be read, or that another user may
+        have written.
         """
         try:
             _only_ours(self.path.parent, os.lstat(self.path.parent))
@@ -45,7 +45,7 @@ class Note:
         return found
 
     def write(self, said: dict[str, Any]) -> None:
-        """Whole or not at all. Raises RefusedError, for a full disk too."""
+        """Writes the note whole or not at all. Raises RefusedError, also for a full disk."""
         place = self.path.parent
         try:
             with trusted_paths.folder(place, make=True) as folder:
@@ -59,7 +59,7 @@ class Note:
         with contextlib.suppress(OSError):
             self.path.unlink()
         with contextlib.suppress(OSError):
-            self.path.parent.rmdir()  # the last one leaves no folder either
+            self.path.parent.rmdir()  # the last note leaves no folder either
 
 
 def _only_ours(path: Path, found: os.stat_result) -> None:
@@ -67,8 +67,8 @@ def _only_ours(path: Path, found: os.stat_result) -> None:
     if found.st_uid != os.geteuid() or found.st_mode & _OTHERS_WRITE or stat.S_ISLNK(found.st_mode):
         raise RefusedError(
             "note",
-            f"{path} is not this user's alone (owner {found.st_uid}, mode {found.st_mode & 0o7777:o}): others could say"
-            " there what is started; name another folder in carriers.ssh.notes or carriers.nomad.notes",
+            f"{path} is not this user's alone (owner {found.st_uid}, mode {found.st_mode & 0o7777:o}): others could"
+            " decide what is started; name another folder in carriers.ssh.notes or carriers.nomad.notes",
         )
 
 
@@ -79,10 +79,10 @@ def another(ours: str, left: dict[str, Any]) -> bool:
 
 
 def whose(note: Note, left: dict[str, Any], system: System) -> str:
-    """For the operator who finds the note.
+    """Describes the note for the operator who finds it.
 
-    An agent writes its note after it has reverted what an earlier one left under that id, so nothing of this run is
-    there.
+    An agent writes its note after it has reverted what an earlier agent left under that id, so no fault of this run
+    is there.
     """
     spec = left["spec"]
     who = f", started by {spec['who']}" if spec.get("who") else ""
@@ -117,9 +117,7 @@ def take_arguments() -> dict[str, Any]:
     """Takes the arguments and removes them. Raises RefusedError."""
     found = arguments_note().read()
     if found is None:
-        raise RefusedError(
-            "no-arguments", "nothing says what to do: no arguments were handed over; nothing was applied"
-        )
+        raise RefusedError("no-arguments", "no arguments were handed over, so nothing was applied")
     arguments_note().forget()
     return found
 

@@ -1,6 +1,6 @@
 """The observers on a host: the canary's own system calls and packets, and readings of /proc and nft.
 
-One JSON object a line on standard input, each answered on standard output with its `id`, in any order. The observers
+Each line of standard input is a JSON object, answered on standard output with its `id`, in any order. The observers
 end with standard input, and change nothing.
 """
 
@@ -79,11 +79,11 @@ class Observers(Canary):
         slowdown.check(self._system, [])
 
     def do_own(self, address: str) -> dict[str, Any]:
-        """`why` the host with that address, or of that name, is not this one; "" if it is."""
+        """`why` this is not the host with that address or name; "" if it is."""
         try:
             found = sorted({str(one[4][0]) for one in socket.getaddrinfo(address, None, type=socket.SOCK_DGRAM)})
         except OSError as error:
-            return {"why": f"what {address} means is not known there: {error.strerror}"}
+            return {"why": f"{address} cannot be resolved there: {error.strerror}"}
         means = "" if found == [address] else f", which {address} means there,"
         for one in found:
             if ipaddress.ip_address(one).is_loopback:  # every host has it, so it identifies none
@@ -125,7 +125,7 @@ class Observers(Canary):
         return {"state": self._system.state(reference)}
 
     def do_cpu(self, pid: int) -> dict[str, Any]:
-        """CPU seconds since it started; 0 when it has ended."""
+        """CPU seconds since the process started; 0 if it has ended."""
         try:
             fields = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()
         except OSError:
@@ -158,7 +158,7 @@ class Observers(Canary):
         return {"why": ""}
 
     def do_settings(self, pid: int) -> dict[str, Any]:
-        """The content of hashidrill's additional configuration file; `why` there can be none, or ""."""
+        """The content of hashidrill's additional configuration file; `why` it cannot exist, or ""."""
         try:
             return {"why": "", "settings": restart.added_settings(restart.settings_file(self._system, pid))}
         except RefusedError as error:
@@ -183,7 +183,7 @@ def _is_own(address: str) -> bool:
             bound.bind((address, 0))
             if not _binds_anything("ipv6" if ":" in address else "ipv4"):
                 return True
-            routed.connect((address, _ANY_PORT))  # packets to an own address come from it
+            routed.connect((address, _ANY_PORT))  # packets to a host's own address come from it
             return bool(routed.getsockname()[0] == address)
         except OSError:
             return False
@@ -205,8 +205,8 @@ def _net(pid: int) -> int:
 
 
 def _listening(address: str, port: int) -> tuple[set[str], set[str]]:
-    """The sockets that listen on that port: of that IPv4 address or of all, and of others; in the form of
-    /proc/PID/fd.
+    """The sockets that listen on that port, as in /proc/PID/fd: at that IPv4 address or at all addresses, and at
+    others.
     """
     try:
         wanted = {socket.inet_aton(address)[::-1].hex().upper(), "0" * 8, "0" * 32}
@@ -254,7 +254,7 @@ def main(told: dict[str, Any]) -> None:
             said = observers.answer(request)
         except OSError as error:
             said = {"error": f"{error.filename or ''} {error.strerror or error}".strip(), "errno": error.errno}
-        except Exception as error:  # noqa: BLE001 - whoever asked gets it, and the others are served
+        except Exception as error:  # noqa: BLE001 - its caller gets it, and other callers are served
             said = {"error": f"{type(error).__name__}: {error}"}
         say({"id": number, **said})
 
@@ -262,7 +262,7 @@ def main(told: dict[str, Any]) -> None:
         try:
             listen()
         except OSError as error:
-            say({"event": "refused", "name": "port", "why": f"the canary's port cannot be had: {error.strerror}"})
+            say({"event": "refused", "name": "port", "why": f"the canary's port cannot be used: {error.strerror}"})
             sys.exit(2)
     say({"event": "ready", "reference": System().reference(os.getpid())})
     for line in sys.stdin.buffer:

@@ -31,7 +31,7 @@ _DROP_IN = "99-hashidrill.conf"
 def remembered(system: System, reference: str, units: Path = _SYSTEMD) -> dict[str, Any]:
     """How to start that process again: `{"unit"}`, or its command with its environment.
 
-    Raises RefusedError if that is not certain, as below a supervisor or in a container.
+    Raises RefusedError if that is not certain, for example below a supervisor or in a container.
     """
     pid, _ = parted(reference)
     home = system.proc / str(pid)
@@ -51,7 +51,7 @@ def remembered(system: System, reference: str, units: Path = _SYSTEMD) -> dict[s
                 " again from here",
             )
         status = (home / "status").read_text()
-        if not (command := system.command(pid)):  # all kernel threads have this one, and would be taken for it
+        if not (command := system.command(pid)):  # kernel threads have an empty one too, and would match
             raise RefusedError("cannot-restart", f"process {pid} has no command line: it is starting, or has ended")
         return {
             "argv": command,
@@ -101,10 +101,10 @@ def _link(path: Path) -> str:
 
 
 def _log(home: Path, fd: int) -> dict[str, Any] | None:
-    """The regular file that receives its output.
+    """The regular file that receives the process's output.
 
-    None for a pipe, a socket, a terminal, or a file that it cannot write: root opens it again to write, as its
-    process did.
+    None for a pipe, a socket, a terminal, or a file that the process cannot write, because root opens the file
+    again to write.
     """
     path, found = _link(home / "fd" / str(fd)), (home / "fd" / str(fd)).stat()
     flags = int((home / "fdinfo" / str(fd)).read_text().partition("flags:")[2].split()[0], 8)
@@ -117,7 +117,7 @@ def _which(found: os.stat_result) -> list[int]:
 
 
 def keep_down(system: System, memo: dict[str, Any], units: Path = _SYSTEMD) -> None:
-    """Makes the service manager leave it down. Raises RefusedError."""
+    """Keeps the service manager from starting the process. Raises RefusedError."""
     if "unit" in memo:
         folder = units / f"{memo['unit']}.d"
         folder.mkdir(exist_ok=True)
@@ -126,7 +126,7 @@ def keep_down(system: System, memo: dict[str, Any], units: Path = _SYSTEMD) -> N
 
 
 def come_back(system: System, memo: dict[str, Any], units: Path = _SYSTEMD) -> None:
-    """Starts it unless it runs. Raises RefusedError."""
+    """Starts the process unless it runs. Raises RefusedError."""
     if "unit" not in memo:
         if not running(system, memo):
             start(memo)
@@ -164,10 +164,10 @@ def running(system: System, memo: dict[str, Any]) -> list[str]:
 
 
 def _reopened(log: dict[str, Any] | None, *, same: bool) -> int:
-    """A log, to append to; 0 for none.
+    """Opens a log to append to it; 0 for none.
 
-    `same`: only the very file that the process had open: as root, because the agent's user may have replaced it.
-    Without root's rights, it can be any file that the user may open, for example after a log rotation.
+    `same`: only the very file that the process had open, for root, because the agent's user may have replaced it.
+    Otherwise any file there that the agent's user may open, for example after a log rotation.
     """
     if log is None:
         return 0
@@ -224,7 +224,7 @@ _RESTARTS = 0.9
 
 
 def places(system: System, pid: int) -> list[tuple[str, Path]]:
-    """(`config-file` or `config-dir`, path) of all that an agent reads, in its order.
+    """(`config-file` or `config-dir`, path) of everything that an agent reads, in its order.
 
     Raises RefusedError if it reads no folder: adding a setting would change its owner's files.
     """
@@ -246,12 +246,12 @@ def places(system: System, pid: int) -> list[tuple[str, Path]]:
 
 
 def settings_file(system: System, pid: int) -> Path:
-    """The path of the additional file: in the last folder that it reads. Raises RefusedError."""
+    """The path of the additional file: in the last folder that the agent reads. Raises RefusedError."""
     return [path for name, path in places(system, pid) if name == _FOLDER][-1] / NAME
 
 
 def added_settings(path: Path) -> dict[str, Any]:
-    """The additional file's content; empty without one. Raises RefusedError for a foreign file."""
+    """The additional file's content; empty if it is missing. Raises RefusedError for a foreign file."""
     try:
         with os.fdopen(trusted_paths.open_file(path, os.O_RDONLY)) as file:
             found = json.loads(file.read())
@@ -260,12 +260,12 @@ def added_settings(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise RefusedError("settings", f"{path} cannot be read: {error}") from None
     if not isinstance(found, dict):
-        raise RefusedError("settings", f"{path} is not ours: it holds no object")
+        raise RefusedError("settings", f"{path} is not hashidrill's: it holds no JSON object")
     return found
 
 
 def write_settings(path: Path, said: dict[str, Any], owner: tuple[int, int]) -> None:
-    """Whole or not at all, for the agent's own user alone. Raises RefusedError."""
+    """Writes the file whole or not at all, for the agent's user alone. Raises RefusedError."""
     try:
         with trusted_paths.folder(path.parent) as folder:
             trusted_paths.replace(folder, path.name, json.dumps(said).encode(), owner)
@@ -344,7 +344,7 @@ def restarted(system: System, memo: dict[str, Any], reference: str) -> None:
 
 
 def ended(system: System, reference: str) -> None:
-    """SIGTERM, then SIGKILL. Raises RefusedError if neither works."""
+    """Sends SIGTERM, then SIGKILL. Raises RefusedError if neither ends the process."""
     for number, share in ((signal.SIGTERM, _RESTARTS), (signal.SIGKILL, 1 - _RESTARTS)):
         system.signal(reference, number)
         for _ in range(int(_ENDS_WITHIN_S * share / _GAP_S)):

@@ -42,7 +42,7 @@ for line in sys.stdin:
 
 
 def check(system: System, references: list[str]) -> None:
-    """Raises RefusedError where strace cannot slow these processes."""
+    """Raises RefusedError if strace cannot slow these processes."""
     _, said, _ = system.run(["strace", "-V"])
     version = said.partition("version ")[2].split()[:1]
     numbers = tuple(int(part) for part in (version or ["0"])[0].split(".")[:2] if part.isdigit())
@@ -203,8 +203,8 @@ def at_most(cores: float) -> float:
 
 
 def throttler(system: System, references: list[str], cores: float) -> str:
-    """Starts the process that stops and continues them. The program ends with the agent, and then continues the stopped
-    processes.
+    """Starts a process that stops and continues the processes `references`. It ends with the agent, and then continues
+    the stopped ones.
     """
     agent = os.getpid()
     pid = os.fork()
@@ -223,7 +223,7 @@ def throttler(system: System, references: list[str], cores: float) -> str:
 
 
 def _cycle(system: System, references: list[str], cores: float, over: Callable[[], bool]) -> None:
-    """In each period they run until they have used their share; overuse is deducted from the next one."""
+    """In each period the processes run until they have used their share; overuse is deducted from the next period."""
     spent = {one: _spent_s(one) for one in references}
     allowed = 0.0
     try:
@@ -256,7 +256,7 @@ def _spent_s(reference: str) -> float:
 
 
 def continued(system: System, references: list[str]) -> None:
-    """Continues all of them."""
+    """Continues those that are stopped."""
     for one in references:
         if system.state(one) == "T":
             system.signal(one, signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""Calls to the kernel and to a host's tools. Tests pass another one."""
+"""Calls to the kernel and to a host's tools. Tests replace `System` with a fake."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class System:
     """The file with the keys that may arm faults here (hashidrill.staging.carriers.inside.armed)."""
 
     def tool(self, name: str) -> str:
-        """Its path. Raises RefusedError."""
+        """The tool's path. Raises RefusedError."""
         path = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin:/usr/bin:/bin")
         if path is None:
             raise RefusedError("tool-missing", f"{name} is not installed on this host")
         return path
 
     def run(self, command: list[str], text: str = "") -> tuple[int, str, str]:
-        """(exit code, output, errors). Raises RefusedError where the tool is missing."""
+        """(exit code, output, errors). Raises RefusedError if the tool is missing."""
         try:
             done = subprocess.run(
                 [self.tool(command[0]), *command[1:]],
@@ -55,7 +55,7 @@ class System:
         return done.returncode, done.stdout, done.stderr.strip()
 
     def stat(self, pid: int) -> tuple[str, int] | None:
-        """(state, start time in clock ticks) of a process; None when it is gone."""
+        """(state, start time in clock ticks) of a process; None if it is gone."""
         try:
             fields = (self.proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
         except (OSError, ValueError):
@@ -63,7 +63,7 @@ class System:
         return fields[0], int(fields[19])
 
     def state(self, reference: str) -> str:
-        """The state of that very process, like S, T, Z; "" when it is gone."""
+        """The state of that very process, like S, T, Z; "" if it is gone."""
         pid, start = parted(reference)
         found = self.stat(pid)
         return found[0] if found is not None and found[1] == start else ""
@@ -73,12 +73,12 @@ class System:
         return self.state(reference) in {"", "Z", "X"}
 
     def reference(self, pid: int) -> str:
-        """`PID@START`; "" when it is gone."""
+        """`PID@START`; "" if the process is gone."""
         found = self.stat(pid)
         return "" if found is None else f"{pid}@{found[1]}"
 
     def signal(self, reference: str, number: int) -> bool:
-        """False when that very process is gone."""
+        """Returns False if that very process is gone."""
         if not self.state(reference):
             return False
         try:
@@ -88,7 +88,7 @@ class System:
         return True
 
     def tracers(self, pid: int) -> set[int]:
-        """The tracers of a process's threads: 0 for none; empty when it has ended."""
+        """The tracers of a process's threads: 0 for none; empty if it has ended."""
         found: set[int] = set()
         try:
             threads = list((self.proc / str(pid) / "task").iterdir())
@@ -103,7 +103,7 @@ class System:
         return found
 
     def command(self, pid: int) -> list[str]:
-        """Its command line; empty when it has ended, or for a kernel thread."""
+        """The command line of a process; empty if it has ended, or for a kernel thread."""
         try:
             return (self.proc / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
         except OSError:
