@@ -1,4 +1,4 @@
-"""For people who write faults, loads, hypotheses, products: contract checks, fakes, and recordings made by hand.
+"""For authors of faults, loads, hypotheses and products: contract checks, fakes, and hand-made recordings.
 
 from hashidrill.testing import FakeDatacenter, RecordingBuilder, check_fault, find_hypothesis
 """

@@ -1,7 +1,7 @@
-"""Consul's HTTP API in memory, for tests of faults: as much of it as the built-in faults and observers ask for.
+"""Consul's HTTP API in memory, for tests of faults: the part that the built-in faults and observers use.
 
-Who leads follows from what the hosts' processes and rules allow: a leader that ends or is cut off is followed by
-another, one whose votes are cut is never elected, and without a majority nobody leads.
+The hosts' processes and rules decide which server leads: a leader that ends or is cut off is replaced, a server
+whose votes are cut is never elected, and without a majority there is no leader.
 """
 
 import base64
@@ -28,7 +28,7 @@ _SHOWN: dict[tuple[str, ...], tuple[tuple[str, ...], Any]] = {
 """Keys of the configuration, where DebugConfig shows them, and their defaults."""
 _NOT_SHOWN = {"node_meta", "server", "bootstrap_expect", "node_name", "telemetry", "leave_on_terminate"}
 _LATE_SELF = (1, 16, 2)
-"""Before it, an agent shows what it was started with, whatever it has reloaded."""
+"""Before this version, an agent shows the configuration that it started with, even after a reload."""
 _TRANSFERS = (1, 15, 0)
 _MOST_OPERATIONS = 64
 
@@ -80,7 +80,7 @@ class FakeConsul:
 
     @property
     def leader(self) -> str | None:
-        """By host name. Setting it to nothing takes the leader away until it is set again."""
+        """The leader's host name. None removes the leader until one is set again."""
         if self._leader and not self._can_lead(self._leader):
             self._elect([name for name in self.voters if self._can_be_elected(name)])
         return self._leader
@@ -124,7 +124,7 @@ class FakeConsul:
             self._elect([name for name in self.voters if self._can_be_elected(name)])
 
     def stopped(self, host: Machine) -> None:
-        """A host's agent ended on SIGTERM: a client agent leaves then, and a server that is configured to."""
+        """A host's agent ended on SIGTERM: a client agent then leaves, and so does a server that is configured to."""
         config = self._started[host.name]
         if config.get("leave_on_terminate", not config.get("server")):
             self._leave(host)

@@ -1,7 +1,7 @@
 """A datacenter in memory, for tests of faults: its hosts react to faults, and its canaries see the effects.
 
 The fake is not a mock: it does not record calls to compare them. A rule that is set makes the canary slow, a stopped
-process does not answer, a dropped packet is lost, so a fault that does the wrong thing is seen by its own observer.
+process does not answer, a dropped packet is lost. So a fault's own observer sees when the fault does the wrong thing.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ Times: TypeAlias = npt.NDArray[np.float64]
 
 @dataclass
 class Noise:
-    """Times are seconds. `spread` is that of the logarithm: with 0.5, one in 40 takes 2.7 times as long as typical."""
+    """Times are seconds. `spread` is the deviation of their logarithm: with 0.5, one in 40 is 2.7 times the typical."""
 
     disk_s: float = 0.001
     disk_bytes_per_s: float = 2e9
     link_s: float = 0.001
     spread: float = 0.0
     lost: float = 0.0
-    """Share of the datagrams that do not come back."""
+    """The share of datagrams that are lost."""
     cpus: int = 2
     busy: float = 0.0
     """Other processes use up to this share of each CPU, varying from moment to moment."""
@@ -102,7 +102,7 @@ class FakeRules:
         return [rule for rule in self.tables.get(table, []) if isinstance(rule, Redirect)]
 
     def blocks(self) -> Iterator[tuple[str, Block]]:
-        """The rules of all tables that packets have to pass, each with its table."""
+        """The `Block` rules of all tables, each with its table's name."""
         return ((name, rule) for name, rules in self.tables.items() for rule in rules if isinstance(rule, Block))
 
     def resets(self, address: str, port: int, first_byte: int) -> bool:
@@ -117,7 +117,7 @@ _GREETING_BYTES = 8
 
 @dataclass
 class FakeProxy:
-    """A proxy of a FakeHost: from port `listen` to its `port`."""
+    """A proxy of a FakeHost: from the host's port `listen` to its port `port`."""
 
     listen: int
     port: int
@@ -127,7 +127,7 @@ class FakeProxy:
 def pass_through(
     toxics: Sequence[Toxic], request: ExchangeRequest, dice: random.Random, own_s: float = _QUICK_S
 ) -> Exchange:
-    """The exchange that a canary would see, with each toxic in turn on its stream; `own_s` is what it takes without."""
+    """The exchange that a canary would see, with each toxic in turn on its stream. Without toxics, it takes `own_s`."""
     seconds, received = own_s, request.download_bytes
     for toxic in toxics:
         value = toxic.attributes
@@ -184,7 +184,7 @@ class FakeHost(Capable):
         self.takers: dict[str, int] = {}
         self.refusals = 0
         self.egress: list[Toxic] = []
-        """On everything that it sends, to whomever."""
+        """The toxics on everything that the host sends."""
         self.process: AgentProcess | None = None
         self.config: dict[str, Any] = {}
         self.written = 0
@@ -270,7 +270,7 @@ class FakeHost(Capable):
         *,
         agent: str,  # noqa: ARG002 - there is one agent a host
         params: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,  # noqa: ARG002 - it asks for no token
+        headers: Mapping[str, str] | None = None,  # noqa: ARG002 - it needs no token
         body: bytes | None = None,
         timeout_s: float = 5.0,  # noqa: ARG002 - no time passes here
     ) -> ApiAnswer:
@@ -285,7 +285,7 @@ class FakeHost(Capable):
         return folder
 
     def votes_cut(self, address: str, port: int = 8300) -> bool:
-        """Whether a connection there that begins as Raft's would be reset."""
+        """Whether a Raft connection to that address would be reset."""
         return self.rules.resets(address, port, RAFT)
 
     async def limit_cpu(self, name: str, cores: float) -> None:
@@ -322,7 +322,7 @@ class FakeHost(Capable):
     async def canary_take(self, size_bytes: int) -> int:
         limit = min(self.memory_limits.values(), default=_MACHINE_BYTES)
         self.refusals += size_bytes > limit
-        return min(size_bytes, max(0, limit - (await self.memory_in_use())[1]))  # files make room
+        return min(size_bytes, max(0, limit - (await self.memory_in_use())[1]))  # the page cache makes room
 
     async def own_bytes(self, name: str) -> int:
         return self.takers.get(name, 0) or (_AGENT_BYTES if self.process and name in self.roles else 0)
@@ -338,7 +338,7 @@ class FakeHost(Capable):
             raise FaultError(f"{self.name}: {agent} does not run")
         return self.written
 
-    async def connections(self, port: int) -> Sequence[Connection]:  # noqa: ARG002 - those to Consul's servers alone
+    async def connections(self, port: int) -> Sequence[Connection]:  # noqa: ARG002 - all are to Consul's servers
         return self.held
 
     async def canary_fsync(self) -> Timing:
@@ -353,12 +353,12 @@ class FakeHost(Capable):
         return self._operate("read", size_bytes)[0]
 
     async def canary_disk(self, operation: str, size_bytes: int, trials: int, within_s: float) -> Sequence[Timing]:
-        """The exchanges run at once: they only queue for a limited bandwidth."""
+        """The operations run at once; they queue only for a limited bandwidth."""
         fits = min(trials, int(within_s * 256 / self.world.noise.disk_s))
         return self._operate(operation, size_bytes, fits)
 
     def _operate(self, operation: str, size_bytes: int, times: int = 1) -> Sequence[Timing]:
-        """All of them as one array: a proof may need a hundred thousand."""
+        """All operations as one array: a proof may need a hundred thousand operations."""
         dice = self.world.dice()
         seconds = self.world.noise.disk(dice, size_bytes, times)
         failed = np.zeros(times, dtype=int)
@@ -425,7 +425,7 @@ class FakeHost(Capable):
 
 
 class FakeTap:
-    """The tap of a client, in memory: the plan is that of a real one, and each look asks it as an attempt would."""
+    """A client's tap in memory. It has a real tap's plan; each look asks the plan as an attempt would."""
 
     def __init__(self) -> None:
         self.faults = Faults()
@@ -442,7 +442,7 @@ class FakeTap:
 
 
 class FakeDatacenter:
-    """Three servers and a client agent, with a leader, and one random generator for all that happens by chance."""
+    """Three servers and a client agent, with a leader, and one random generator for all random events."""
 
     def __init__(
         self, servers: int = 3, clients: int = 1, seed: int = 7, *, spares: int = 0, root: Path | None = None
@@ -465,7 +465,7 @@ class FakeDatacenter:
                 host.process = self.new_process()
 
     def dice(self) -> np.random.Generator:
-        """Draws for events that happen many times at once, from the same generator as all other random numbers."""
+        """A generator for many random events at once, seeded by the generator of all other random numbers."""
         return np.random.default_rng(self.random.getrandbits(64))
 
     def new_process(self) -> AgentProcess:
@@ -514,12 +514,12 @@ class FakeDatacenter:
         return Target(name, host.address, "consul", host.process.reference if host.process else "")
 
     def arrives_at(self, host: FakeHost, address: str, port: int, connections: int = 1) -> int:
-        """The port that connections of `host` to that one really get to: the first rule that fits redirects them."""
+        """The port at which connections of `host` to that address arrive: the first rule that fits redirects them."""
         there = next((other for other in self.hosts.values() if other.address == address), None)
         return port if there is None else there.rules.redirect(host.address, port, connections)
 
     def rules_between(self, host: FakeHost, address: str, port: int | None) -> list[Block]:
-        """The rules that a round trip from `host` to `address` passes: those of both hosts, in both directions."""
+        """The rules that a round trip from `host` to `address` passes: the rules of both hosts, in both directions."""
         other = next((peer for peer in self.hosts.values() if peer.address == address), None)
         met = [rule for _, rule in host.rules.blocks() if address in rule.addresses and not rule.port]
         if other is not None:

@@ -1,7 +1,7 @@
 """The contract that every fault keeps, as one public check: `await check_fault(fault, target)`.
 
-People who write a fault run it on a FakeDatacenter and on the real one. It raises AssertionError that says which clause
-was broken.
+Authors of a fault run it on a FakeDatacenter and on a real one. It raises AssertionError that names the broken
+clause.
 """
 
 import json
@@ -30,16 +30,16 @@ async def check_fault(
     momentary: bool = False,
     recreate: bool = True,
 ) -> FaultReport:
-    """Put `fault` on `target` and take it away, clause by clause.
+    """Applies `fault` to `target` and reverts it, and checks each clause of the contract.
 
-    `target` may be a function: a fault that ends the agent changes its process. `has_effect=False` is for `noop`, which
-    has no effect to observe; `momentary=True` for a fault that is over by itself, like a restart. `recreate=False`
-    skips rebuilding the fault by its kind's name, for a fault that is not registered. Raises AssertionError.
+    `target` may be a function: a fault that ends an agent changes its process. `has_effect=False` is for `noop`,
+    which has no effect to observe; `momentary=True` for a fault that is over by itself, like a restart.
+    `recreate=False` skips rebuilding the fault by its kind's name, for an unregistered fault. Raises AssertionError.
     """
     aim = target if callable(target) else lambda: target
     fault_id = f"check-{fault.kind}"
     undo = await _plan(fault, aim(), fault_id)
-    await fault.revert(undo)  # before apply: there is nothing to revert, and that is no error
+    await fault.revert(undo)  # before apply: nothing to revert is not an error
     if has_effect:
         before = await fault.verify(undo, present=True)
         assert not before.ok, f"{fault.kind}: the observer sees the effect before it was applied: {before.measured}"
@@ -49,13 +49,13 @@ async def check_fault(
         await _seen(fault, undo, present=True, what="still in force")  # it is proven again just before its revert
     if has_effect and not momentary:
         still = await fault.verify(undo, present=False)
-        assert not still.ok, f"{fault.kind}: the observer says that it is gone while it is in force: {still.measured}"
+        assert not still.ok, f"{fault.kind}: the observer reports it gone while it is in force: {still.measured}"
     fresh = fault_from_undo(dict(undo), fault.hosts) if recreate else fault  # type: ignore[attr-defined]
     await fresh.revert(undo)
     gone = await _seen(fault, undo, present=False)
     await fault.revert(undo)  # again: idempotent
     again = await _seen(fault, undo, present=False)
-    assert again.ok, f"{fault.kind}: a second revert brought it back: {again.measured}"
+    assert again.ok, f"{fault.kind}: a second revert brought the effect back: {again.measured}"
     return FaultReport(present, gone)
 
 

@@ -1,7 +1,7 @@
 """A Nomad datacenter in memory, for tests of its faults: its servers act on requests, and observers see the results.
 
-Tasks on a node fail where its folder of allocations takes none, as on the real thing: a directory on disk. A killed
-task runs again until its restarts are used up; what is registered is placed at once, on the nodes in turn.
+As on a real node, tasks fail if the node's folder of allocations, a directory on disk, is not writable. A killed
+task restarts until its restarts are used up. A registered job is placed at once, on the nodes in turn.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class FakeWork:
         self.registered: dict[str, dict[str, Any]] = {}
         self.allocs: list[dict[str, Any]] = []
         self.processes: dict[str, tuple[str, TaskProcess]] = {}
-        """The node, and the process, of each allocation that has one."""
+        """The node and the process of each allocation that has a process."""
         self.catches: frozenset[int] = frozenset()
         """The signals for which tasks that start from now on have a handler."""
         self._numbers = itertools.count(1)
@@ -57,7 +57,7 @@ class FakeWork:
         self.index = 100
 
     def register(self, job: Mapping[str, Any]) -> None:
-        """Its allocations run at once; those of an earlier version that still run are kept."""
+        """Registers a job. Its allocations run at once; running allocations of an earlier version are kept."""
         known = self.registered.get(job["ID"])
         if known is not None and known == {**known, "Stop": False, **job}:
             return
@@ -102,7 +102,7 @@ class FakeWork:
         return [one for one in self.allocs if one["JobID"] == job]
 
     def stop(self, job: str, *, purge: bool) -> None:
-        """Raises LookupError for a job that is not known."""
+        """Stops a job. Raises LookupError for an unknown job."""
         self.registered[job]["Stop"] = True
         for alloc in self.live(job):
             alloc |= {"ClientStatus": "complete", "DesiredStatus": "stop"}
@@ -111,7 +111,7 @@ class FakeWork:
             del self.registered[job]
 
     def signalled(self, alloc_id: str, name: str) -> None:
-        """Raises LookupError for an allocation that is not known, or does not run."""
+        """Signals a task. Raises LookupError for an allocation that is unknown or does not run."""
         alloc = next((one for one in self.allocs if one["ID"] == alloc_id), None)
         if alloc is None or alloc_id not in self.processes:
             raise LookupError(f"allocation {alloc_id}")
@@ -141,7 +141,7 @@ class FakeWork:
         return archive_of(state, index=self.index)
 
     def restore(self, packed: bytes) -> None:
-        """The processes of the nodes are what they were. Raises SnapshotError."""
+        """Restores the servers' state; the nodes' processes stay unchanged. Raises SnapshotError."""
         state = parse(unpack(packed, "Nomad").state)
         self.registered, self.allocs = state["jobs"], state["allocs"]
         self.index += 1
@@ -166,7 +166,7 @@ class FakeNomadHost(Capable):
         self.config: dict[str, Any] = {"name": name, "log_level": "INFO", "server": {"heartbeat_grace": "3s"}}
         self.running: AgentProcess | None = AgentProcess(7, 7, "S")
         self._read = dict(self.config)
-        """What its process has read."""
+        """The configuration that its process has read."""
         self.tables: dict[str, Sequence[PacketRule]] = {}
 
     @property
@@ -212,7 +212,7 @@ class FakeNomadHost(Capable):
 
     @property
     def shown(self) -> dict[str, Any]:
-        """Its configuration, as Go has it: names in camel case, lengths of time in nanoseconds."""
+        """Its configuration, as Go has it: names in camel case, durations in nanoseconds."""
         grace = seconds(self._read["server"]["heartbeat_grace"])
         return {"LogLevel": self._read["log_level"], "Server": {"HeartbeatGrace": int((grace or 0) * 1e9)}}
 
@@ -234,8 +234,8 @@ class FakeNomadHost(Capable):
 
 
 class FakeNomad:
-    """Three servers and two clients (hashidrill.core.protocols.abc.Hosts). `running` are the allocations of each
-    node, by its id.
+    """Three servers and two clients (hashidrill.core.protocols.abc.Hosts). `running` counts the allocations of each
+    node, by the node's id.
     """
 
     def __init__(self, root: Path) -> None:
@@ -261,7 +261,7 @@ class FakeNomad:
         }
         self.running = dict.fromkeys(self.nodes, 2)
         self.jobs: dict[str, list[dict[str, Any]]] = {}
-        """The trial jobs of observers; `work` has all others."""
+        """The trial jobs of observers; `work` has all other jobs."""
         self.work = FakeWork({name: f"id-{name}" for name in names[3:]})
 
     # hashidrill.core.protocols.abc.Hosts
@@ -330,7 +330,7 @@ class FakeNomad:
         return {"stats": {"raft": {"state": state, "term": str(self.term)}}, "config": host.shown}
 
     def _seen(self, node: Mapping[str, Any]) -> dict[str, Any]:
-        """A node as the servers take it: one that is silent is down."""
+        """A node as the servers see it; a silent node is down."""
         return {**node, "Status": "down"} if self.hosts[node["Name"]].cut_off else dict(node)
 
     def _get_nodes(self, _host: Any, _parts: list[str], _params: Any, _body: Any) -> Any:
@@ -403,7 +403,7 @@ class FakeNomad:
         return {}
 
     def _takes(self, job: Mapping[str, Any]) -> str:
-        """The host of the one node that can take a job; "" when that takes none."""
+        """The host of the job's only possible node; "" if that node accepts no jobs."""
         [only] = job["Constraints"]
         node = self.nodes[only["RTarget"]]
         return str(node["Name"]) if node["SchedulingEligibility"] == "eligible" and node["Status"] == "ready" else ""

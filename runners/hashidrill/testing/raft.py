@@ -1,5 +1,5 @@
-"""BoltDB files made by hand, for tests of code that reads such a file; and servers of a fake datacenter that write to
-them.
+"""Hand-made BoltDB files, for tests of code that reads such files; and servers of a fake datacenter that write to
+these files.
 """
 
 from array import array
@@ -16,7 +16,7 @@ _COMMIT_BYTES = 16_000
 
 
 def bolt_file(path: Path, free: Iterable[int] = (), *, transaction: int = 10, page_size: int = PAGE_SIZE) -> None:
-    """Pages 0 and 1 are meta, 2 is the root, then come the list's own pages, then pages that may be free."""
+    """Pages 0 and 1 are meta pages, 2 is the root; then come the free list's pages, then pages that may be free."""
     ids = array("Q", sorted(free))
     run = listed(ids, 3, page_size)
     high_water = max([3 + len(run) // page_size, *(page + 1 for page in ids)])
@@ -40,7 +40,7 @@ def raft_db(host: FakeHost) -> Path:
 
 
 def with_raft_logs(world: FakeDatacenter) -> FakeDatacenter:
-    """Each server keeps a raft.db, and each write to the KV store is a transaction of every one that runs."""
+    """Gives each server a raft.db; each write to the KV store is a transaction in every running server's file."""
     for host in world.hosts.values():
         if host.role == "server":
             bolt_file(raft_db(host), free=[5, 6])

@@ -1,4 +1,4 @@
-"""Real recordings from plain calls, on a virtual clock: for tests of hypotheses and of reports.
+"""Builds real recordings from plain calls, on a virtual clock: for tests of hypotheses and of reports.
 
     built = (
         RecordingBuilder(tmp_path / "run")
@@ -40,13 +40,13 @@ def _ns(at_s: float) -> int:
 
 
 _SELDOM = 0.9
-"""The rate of a load of single operations: they are too few to count, and a gap of six seconds is one."""
+"""The rate of a load of single operations: a gap of six seconds counts as a gap."""
 
 
 class RecordingBuilder:
-    """Collects what a run would have left; `build()` writes it and opens it.
+    """Collects the content of a recording; `build()` writes and opens the recording.
 
-    The experiment asks for the lowest rate at which a load was given.
+    The experiment requests the lowest rate of each load's calls.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class RecordingBuilder:
         return [f"consul-{n}" for n in range(1, self._servers + 1)]
 
     def phase(self, phase: str, *, at: float) -> Self:
-        """A phase that begins; one such call replaces all the default ones."""
+        """Begins a phase; one such call replaces all default phases."""
         self._phases[phase] = at
         return self
 
@@ -104,10 +104,10 @@ class RecordingBuilder:
     ) -> Self:
         """One fault on one host. `until=None`: never reverted; `failed`: apply raised this.
 
-        `applied`: when apply returned, if that took a while. `faded`: it was no longer there just before its revert.
-        `moved`: it was given up, as the role had moved on.
+        `applied`: when apply returned, if that took a while. `faded`: it was no longer in force just before its revert.
+        `moved`: it was given up, because the role had moved.
 
-        It gets a step of its own in the method, with that `name` if any, unless `step` says which one it belongs to.
+        It gets its own step in the method, with `name` if given, unless `step` is the step that it belongs to.
         """
         fault_id = f"{kind}-{sum(event == 'fault.intent' for _, event, _ in self._events)}"
         if step is None:
@@ -143,7 +143,7 @@ class RecordingBuilder:
         return self.event("fault.moved", at=until or at, fault_id=fault_id, on="consul:leader") if moved else self
 
     def mark(self, name: str, *, at: float, until: float | None) -> Self:
-        """A mark, with a step of its own in the method. `until=None`: the run was over before it."""
+        """A mark, with its own step in the method. `until=None`: the run ended before the mark did."""
         step = len(self._method)
         self._method.append({"mark": name, "at": f"{max(at - 10, 0):g}s", "for": f"{(until or at + 20) - at:g}s"})
         self.event("mark.begin", at=at, mark=name, step=step)
@@ -163,7 +163,7 @@ class RecordingBuilder:
     ) -> Self:
         """A load with `rate` operations per second; latency (from the intended start), lag and outcome may vary.
 
-        Each operation has a key of its own, or with `keys` they take turns on that many keys.
+        Each operation has its own key; with `keys`, the operations rotate over that many keys.
         """
         self._rates[load] = min(rate, self._rates.get(load, rate))
         for index in range(round((end - start) * rate)):
@@ -188,7 +188,7 @@ class RecordingBuilder:
         return self
 
     def service(self, client: str, **spec: Any) -> Self:
-        """Make that load a client that runs all the time and reports its operations."""
+        """Makes that load a client that runs all the time and reports its operations."""
         self._services[client] = {"command": ["true"], "service": True, **spec}
         return self
 
@@ -220,7 +220,7 @@ class RecordingBuilder:
         return self
 
     def final_reads(self, load: str, values: Mapping[str, str | None] | None = None) -> Self:
-        """What the keys hold at the end: `values` over what a datacenter that loses nothing would hold."""
+        """The keys' values at the end: the acknowledged values, as without any loss, with `values` in their place."""
         honest = {
             op.key: op.value
             for op in sorted(self._operations, key=lambda op: op.end_ns)
@@ -243,7 +243,7 @@ class RecordingBuilder:
     def series(
         self, signal: str, value: OverTime, *, start: float = 4, end: float = 50, every: float = 0.5, host: str = ""
     ) -> Self:
-        """Samples of one signal at even distances."""
+        """Samples of one signal at even intervals."""
         for at in _every(start, end, every):
             self.sample(signal, value(at) if callable(value) else value, at=at, host=host)
         return self
@@ -258,10 +258,10 @@ class RecordingBuilder:
         signal: str = "raft.leader",
         term: Callable[[float], float | None] | None = None,
     ) -> Self:
-        """The majority's view of the leader, or of who has another role; an empty name is a time without one.
+        """The majority's view of the leader, or of another role's holder; an empty name means that there is none.
 
-        The leader says its term each time, if `term` has one. Without `term`, the term grows by one for each new
-        leader, and for a leader that comes back after more than one sample without it.
+        Each sample of the leader has its term, if `term` returns one. Without `term`, the term grows by one for each
+        new leader, and for a leader that comes back after more than one sample without it.
         """
         of_term = {"raft.leader": "raft.term", "vault.active": "vault.active_since", "nomad.leader": "nomad.raft_term"}
         last, gone, own = "", 0, 1.0
@@ -284,7 +284,7 @@ class RecordingBuilder:
         start: float = 4,
         end: float = 50,
     ) -> Self:
-        """Every health signal, green unless told otherwise."""
+        """Every health signal, green by default."""
         members = float(self._servers + self._clients)
         self.series("consul.autopilot_healthy", autopilot, start=start, end=end)
         self.series("consul.members_alive", members if alive is None else alive, start=start, end=end)
@@ -298,7 +298,7 @@ class RecordingBuilder:
         return self.leader(leader, start=start, end=end)
 
     def expect(self, hypothesis: str, *, known_issue: str | dict[str, Any] | None = None, **params: Any) -> Self:
-        """One expectation of the experiment; parameters as YAML has them."""
+        """One expectation of the experiment; parameters as in YAML."""
         self._expect.append({hypothesis: params, **({"known_issue": known_issue} if known_issue else {})})
         return self
 
@@ -309,7 +309,7 @@ class RecordingBuilder:
         return self
 
     def end(self, outcome: str | None, *, error: str = "", at: float | None = None) -> Self:
-        """How the run ended; None: it was killed and says nothing."""
+        """How the run ended; None: it was killed, and recorded no end."""
         self._end = None if outcome is None else (outcome, error, at)
         return self
 
@@ -329,7 +329,7 @@ class RecordingBuilder:
 
     def _plain_experiment(self) -> dict[str, Any]:
         measured = dict.fromkeys([op.load for op in self._operations]) or {"kv-writes": None}
-        # the attempts of a client are of no load of their own
+        # a client's attempts are not a separate load
         loads = [load for load in measured if load not in self._services and not load.endswith(ATTEMPTS)]
         silent = {load.removesuffix(ATTEMPTS) for load in measured if load.endswith(ATTEMPTS)} - {*loads}
         first = next(iter(measured))
@@ -353,7 +353,7 @@ class RecordingBuilder:
         }
 
     def build(self) -> Recording:
-        """Write all of it and open it."""
+        """Writes the recording and opens it."""
         writer = RecordingWriter(self.path)
         for operation in self._operations:
             writer.operation(operation)
@@ -434,7 +434,7 @@ def _every(start: float, end: float, every: float) -> list[float]:
 
 
 def resolved_data(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What resolved.json holds. The kinds are not looked up: a test may plant unknown kinds."""
+    """The content of resolved.json. The kinds are not looked up: a test may plant unknown kinds."""
     parameters = {
         "loads": {name: _beside(load, "kind", "profile") for name, load in document.get("load", {}).items()},
         "steps": [step.get("with", {}) for step in document["method"]],

@@ -1,6 +1,6 @@
 """Consul's KV store and snapshot files in memory: the state that a fake datacenter can save and restore.
 
-`packed` writes a file as Consul does, for tests that read one or plant a defect in one.
+`packed` writes a file as Consul does, for tests that read a snapshot or plant a defect in it.
 """
 
 import base64
@@ -23,7 +23,7 @@ _KV, _SNAPSHOT = "/v1/kv/", "/v1/snapshot"
 
 
 def packed(entries: Iterable[Entry], sessions: Iterable[Session] = (), *, index: int = 100, term: int = 2) -> bytes:
-    """A snapshot file that holds these, and a node, which readers have to step over."""
+    """A snapshot file with these entries and sessions, and with a node, which readers must skip."""
     pack = msgpack.Packer(use_bin_type=False).pack
     state = pack({"LastIndex": index})
     state += bytes([_REGISTRATION]) + pack({"Node": "consul-1", "Address": "10.73.0.11", "Service": None})
@@ -55,7 +55,7 @@ def packed(entries: Iterable[Entry], sessions: Iterable[Session] = (), *, index:
 
 
 def archive_of(state: bytes, *, index: int, term: int = 2) -> bytes:
-    """A snapshot file as Consul, Nomad and Vault write it, with its sums."""
+    """A snapshot file as Consul, Nomad and Vault write it, with its checksums."""
     meta = json.dumps({"Version": 1, "Index": index, "Term": term, "Size": len(state)}).encode()
     members = {"meta.json": meta, "state.bin": state}
     sums = "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in members.items())
@@ -73,7 +73,7 @@ def archived(members: Mapping[str, bytes]) -> bytes:
 
 
 class FakeKv:
-    """The KV store of a datacenter: each write raises `index`, and a restore sets each entry's own index back."""
+    """The KV store of a datacenter: each write raises `index`, and a restore resets each entry's own index."""
 
     def __init__(self) -> None:
         self.index = 10

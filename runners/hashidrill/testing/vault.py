@@ -1,6 +1,6 @@
 """A Vault in memory, for tests of Vault's clients: servers that seal, elect, and keep secrets and tokens.
 
-It answers HTTP, so that what is tested speaks to it as to a real one: `VaultApi(transport=vault.transport())`.
+It answers HTTP, so the tested code talks to it as to a real Vault: `VaultApi(transport=vault.transport())`.
 """
 
 from __future__ import annotations
@@ -97,11 +97,11 @@ class FakeVault:
         self.sealed = set() if self.initialized else {*self.hosts}
         self._active, self._reign = "vault-1", 1
         self.hands_over = True
-        """Whether another server takes over from one that steps down; if not, the same one is active again."""
+        """Whether another server takes over if the active one steps down; if not, the same server is active again."""
         self.members = {*self.hosts} if self.initialized else set()
-        """Those that have joined: a new server does with its first unsealing."""
+        """The servers that have joined; a new server joins when it is first unsealed."""
         self.joins_after: dict[str, int] = {}
-        """A server that took its key unseals itself once it was asked about its seal that often again."""
+        """By server: after this many more requests for its seal status, a server with its key unseals itself."""
         self.without_vote: set[str] = set()
         self.saved: dict[bytes, tuple[set[str], set[str], dict[str, Any]]] = {}
         self.took: list[tuple[str, str]] = []

@@ -99,7 +99,7 @@ def unit_files(job: Job) -> dict[str, str]:
         raise UsageError(f"--command: systemd needs the program's absolute path: {job.words[0]} is not one")
     what = _rest_of_line(job.what)
     variables = [_quoted(f"{name}={value}", command=False) for name, value in job.variables.items()]
-    tokens = f"# the tokens of the datacenter that it attaches to belong in there too: {', '.join(job.secrets)}"
+    tokens = f"# put the tokens of the attached datacenter into that file too: {', '.join(job.secrets)}"
     service = _filled(
         "unit.service",
         what=what,
@@ -134,7 +134,7 @@ def job_file(job: Job, *, node: str = "") -> str:
         f"{name}={{{{ . }}}}{{{{ end }}}}{{{{ end }}}}{{{{ end }}}}"
         for item, name in {"notify": WEBHOOK, **{name: name for name in job.secrets}}.items()
     ]
-    tokens = f"      # tokens of the datacenter that it attaches to belong in there too: {', '.join(job.secrets)}"
+    tokens = f"      # put the tokens of the attached datacenter there too: {', '.join(job.secrets)}"
     return _filled(
         "job.nomad.hcl",
         name=job.name,

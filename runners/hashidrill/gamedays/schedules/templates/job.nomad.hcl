@@ -1,5 +1,5 @@
 # Written by `hashidrill schedule`. Register it with `nomad job run @@name@@.nomad.hcl`, or with --submit.
-# Its clients need the raw_exec driver: hashidrill makes namespaces of its own.
+# Its clients need the raw_exec driver: hashidrill creates namespaces.
 job "@@name@@" {
   type        = "batch"
   datacenters = ["*"]
@@ -12,7 +12,7 @@ job "@@name@@" {
 @@constraint@@
 
   group "drill" {
-    # a run that fails is a finding: it is not run again
+    # a failed run is a finding, and is not repeated
     restart {
       attempts = 0
       mode     = "fail"
@@ -36,7 +36,7 @@ job "@@name@@" {
 @@environment@@
       }
 
-      # `nomad var put nomad/jobs/@@name@@ notify=URL` has a webhook told when a verdict turns to FAIL
+      # `nomad var put nomad/jobs/@@name@@ notify=URL` sets a webhook for verdicts that turn to FAIL
 @@tokens@@
       template {
         data        = <<-EOF
@@ -44,7 +44,7 @@ job "@@name@@" {
           EOF
         destination = "${NOMAD_SECRETS_DIR}/notify.env"
         env         = true
-        change_mode = "noop" # a new URL is for the next run: this one is not restarted for it
+        change_mode = "noop" # a new URL applies to the next run: it does not restart this run
       }
 
       # an interrupted run reverts its faults first; a client allows max_kill_timeout at most, 30 s by default

@@ -49,7 +49,7 @@ const draw = () => {
   pill.className = `pill ${over ? "odd" : !state ? "odd" : lost ? "bad" : "good"}`;
   setText(pill, over ? "over" : !state ? "connecting" : lost ? "no connection, trying again" : "live");
   $("notice").hidden = !(over || (state && lost));
-  setText($("notice"), over ? "The trainer's command has ended. This is the last state. Games that are on go on by themselves." : "Nothing has come for a while. What you see is what came last. The games do not depend on this page.");
+  setText($("notice"), over ? "The trainer's command has ended. This is the last state. Running games continue." : "No update has come for a while. You see the last state. The games do not depend on this page.");
   if (!state) return;
   setText($("title"), `Class: ${state.title}`);
   document.title = `${counts()} · class`;

@@ -89,8 +89,8 @@ const drawHeader = () => {
   show($("stop"), state.lead && !state.over);
   $("stop").disabled = state.stopping || !(state.going || state.question) || connection !== "live";
   const notes = [];
-  if (connection === "lost") notes.push(`Nothing has come from the run for ${since(Date.now() - Math.max(heardAt, 0))}. What you see is what came last. The run does not depend on this page.`);
-  if (missed) notes.push(`This page was away or too slow for ${missed} updates. They came as one summary: the figures are complete, the log has its last lines.`);
+  if (connection === "lost") notes.push(`No update has come from the run for ${since(Date.now() - Math.max(heardAt, 0))}. You see the last state. The run does not depend on this page.`);
+  if (missed) notes.push(`This page was away or too slow for ${missed} updates. They came as one summary: the figures are complete, and the log has its latest lines.`);
   if (state.over) notes.push(`The run's process has ended${state.over.text ? `: ${state.over.text}` : ""}. This is the last state; close the page when you are done.`);
   show($("notice"), notes.length > 0);
   setText($("notice"), notes.join(" "));
@@ -125,7 +125,7 @@ const drawQuestion = () => {
     section.append(form);
     if (question.hint) section.append(node("p", { class: "quiet" }, question.hint));
   }
-  section.append(said, node("p", { class: "quiet" }, "The terminal asks the same. Whoever answers first decides."));
+  section.append(said, node("p", { class: "quiet" }, "The terminal asks the same question. The first answer counts."));
 };
 
 // what people predict: who has answered, and on a person's own page the form
@@ -171,8 +171,8 @@ const drawBallot = () => {
     section.append(node("table", { id: "mine" }, node("tbody", {}, ...rows)), node("p", { class: "quiet" }, open ? "You have answered. Others read it when all answers are shown." : "The answers are shown."));
   } else if (mine.name) {
     const fields = ballot.questions.map(fieldOf), said = node("p", { class: "trouble", role: "alert" }), button = node("button", { type: "submit" }, "Send my answers");
-    if (!open) section.append(node("p", { class: "trouble" }, "The answers are shown already: yours would be late, and not count."));
-    const form = node("form", {}, ...fields.map((field) => field.element), node("p", { class: "quiet" }, "What you leave empty is no prediction. You send once."), button, said);
+    if (!open) section.append(node("p", { class: "trouble" }, "The answers are shown already: yours would be late, and would not count."));
+    const form = node("form", {}, ...fields.map((field) => field.element), node("p", { class: "quiet" }, "An empty field means no prediction. You can send only once."), button, said);
     form.addEventListener("submit", async (event) => {
       event.preventDefault();
       button.disabled = true;
