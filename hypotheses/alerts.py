@@ -59,8 +59,8 @@ def alert_fires(
 ) -> Held:
     """An alert fires at most `within` after the first fault began, and did not fire before the fault.
 
-    `fault` names a fault, step or mark to use instead. With `before`, the alert must fire before users are hurt, which
-    is when this condition, like `kv-writes.latency.p50 > 300ms`, first holds over one second (or over its `for`). With
+    `fault` names a fault, step or mark instead of the first fault. With `before`, the alert must fire before users are
+    hurt: before this condition, like `kv-writes.latency.p50 > 300ms`, holds over one second (or over its `for`). With
     `clears_within`, the alert must be quiet within that time after the last fault ended, and stay quiet until the loads
     stop. `probe` names the probe of the kind `alerts`, if several watch this alert. INVALID if the alert fired before
     the fault, or if a look failed during which it may have fired.
@@ -221,7 +221,7 @@ def _cleared(recording: Recording, looks: AlertLooks, since_ns: int, within: Dur
     if first >= len(after.t_ns) or int(after.t_ns[first]) > due_ns:
         raise HypothesisInvalidError(
             f"whether {looks.alert} cleared within {within} after the last fault is unknown: no look in time shows it"
-            + (f"; the last look without it quiet: {after.text[wrong[-1]]}" if len(wrong) else "")
+            + (f"; the last look that was not quiet: {after.text[wrong[-1]]}" if len(wrong) else "")
         )
     looks.complete(int(after.t_ns[first]), end_ns)
     took_s = (int(after.t_ns[first]) - since_ns) / SECOND if len(wrong) else 0.0

@@ -1,4 +1,4 @@
-"""Two variants of one experiment, side by side: is one no worse than the other, or better, and is that sure?"""
+"""Two variants of one experiment, side by side: is one no worse than the other, or better, and how sure is that?"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -46,8 +46,8 @@ def no_worse_than(
 ) -> Held:
     """The candidate's figure is no worse than the baseline's, or worse by less than `by`.
 
-    `figure` is a figure that both have: `LOAD.latency.p50` and `.p99` (while a mark lasts that an expectation on that
-    load names; else under fault, or in the whole method without faults), `LOAD.steady.p50` (before the method),
+    `figure` is a figure that both have: `LOAD.latency.p50` and `.p99` (during a mark that an expectation on that load
+    names, otherwise under fault, or in a method without faults all the time), `LOAD.steady.p50` (before the method),
     `LOAD.errors`, `LOAD.recovery`, `LOAD.lost`, `ready` (from the start of the agents until all are alive and a leader
     is known), `cpu`, `memory`, `written`. Each has its own default for `by` (20 % for a p50). With `or_below`, like
     `300ms`, a candidate below that value in every round is not worse, whatever the baseline is; for this limit, seconds

@@ -13,7 +13,7 @@ from hashidrill.core.protocols.service import SILENT_S
 
 _ELECTION = "no write is acknowledged during an election"
 _BLIP_S = 1.0
-"""A shorter time without a known leader counts as one late answer of the probe, if the leader and its term stay."""
+"""A shorter time without a known leader counts as one late answer of the probe, if leader and term stay the same."""
 _LOOKS_NS = 2 * SECOND
 """A server is asked for its term once a second, and answers within a second."""
 _SLACK_S = 0.5
@@ -150,7 +150,7 @@ def survives_leader_changes(
     Judged from the start of the method until the loads stop. A change means that a majority names another host as the
     leader, or the same one in a new term. No stall, around the changes or elsewhere, is longer than `within`: an
     election at `raft_multiplier: 1` takes 2 to 4 s, a leadership transfer well under 1 s. With `served_within`, slower
-    acknowledgements do not end a stall. INVALID if there were fewer changes; `changes: 0` requires none.
+    acknowledgements do not end a stall. INVALID if there were fewer changes; `changes: 0` requires no change.
     """
     start_ns, end_ns = measure.method(recording)[0], measure.loads_end_ns(recording)
     seen = measure.reigns(recording, start_ns, end_ns)
@@ -250,7 +250,7 @@ def _watched_until(recording: Recording, window: FaultWindow) -> int:
 
 
 def _none_again(last: Reign) -> str:
-    return f"the others named {last.host} until the end, but it led no longer" if last.host else "none was seen again"
+    return f"the others named {last.host} until the end, but it led no longer" if last.host else "no leader was seen"
 
 
 def _length_s(reign: Reign) -> float:

@@ -107,7 +107,7 @@ def renewals_before_claims(
     A failed renewal costs its holder the lock, and all other contenders an election: the fix in juju-2021 was "shed
     claims first". While the fault is in force, the share of renewals that succeed must be `by` points larger than the
     share of claims that are answered ("another session holds it" is an answer), or at least 99 %. A renewal whose
-    session was already gone counts as failed. INVALID when nothing was shed or timed out.
+    session was already gone counts as failed. INVALID if no request was shed or timed out.
     """
     ops = measure.during(recording, recording.operations(load), fault)
     acts = _acts(ops, load)

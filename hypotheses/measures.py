@@ -203,7 +203,7 @@ class _Around:
 
 
 def _sick(seen: _Around, limit: Duration) -> _Around:
-    """Raises HypothesisInvalidError for a load that was well before the step."""
+    """Raises HypothesisInvalidError if the load was not sick before the step."""
     if seen.before.p50_s < limit:
         raise HypothesisInvalidError(
             f"{seen.load} was not slow before {seen.begin} began (p50 {seconds(seen.before.p50_s)}), so there was"

@@ -96,8 +96,8 @@ def services_agree(
 
     The load has the kind `nomad.services`. A registration is wrong if Consul lacks an instance that Nomad runs, calls
     it sick, has an entry without a running allocation, or has two entries of one allocation. INVALID if the two
-    products could not be compared at the end, or at times that may hide a longer wrong registration. Also INVALID if
-    a wrong one still had time left when the loads stopped, or if fewer than `wrong_at_least` went wrong.
+    products could not be compared at the end, or if failed comparisons may hide a longer error. Also INVALID if a wrong
+    registration still had time left when the loads stopped, or if fewer than `wrong_at_least` went wrong.
     """
     ops = recording.operations(load, unknown="what was wrong stays wrong")
     if not measure.pick(ops, _at_the_start(ops)).ok.all():
@@ -204,7 +204,7 @@ def _mitigated(recording: Recording, mitigation: str, start_ns: int, end_ns: int
 _PARTS = {
     "again_s": "earlier tries and steps, before the evaluation that placed the replica",
     "evaluation_s": "its evaluation",
-    "plan_s": "the plan, until its node had it",
+    "plan_s": "the plan, until the node had it",
     "start_s": "the start of its task on the node",
     "known_s": "until the servers knew",
 }
@@ -223,7 +223,7 @@ def _parts_of_the_last(first: Operations) -> tuple[str, dict[str, float]]:
     parts = asdict(noted[last])
     parts["known_s"] = float(first.latency_s[last]) - sum(parts.values())
     words = ", ".join(f"{seconds(parts[part])} {words}" for part, words in _PARTS.items())
-    return f"; of the last one's time: {words}", {f"last_{part}": value for part, value in parts.items()}
+    return f"; of the last replica's time: {words}", {f"last_{part}": value for part, value in parts.items()}
 
 
 def _at_the_start(ops: Operations) -> Bools:

@@ -99,7 +99,7 @@ def _heard(recording: Recording, load: str) -> dict[str, tuple[str, int]]:
 
 
 def _said(recording: Recording, signal: str, states: Collection[str]) -> dict[str, tuple[str, int]]:
-    """{key: (state, how often it started)}. Raises HypothesisInvalidError for a sample that says neither."""
+    """{key: (state, how often it started)}. Raises HypothesisInvalidError for any other sample."""
     series = recording.series(signal)
     found = {}
     for value, text, ok in zip(series.value.tolist(), series.text, series.ok.tolist(), strict=True):

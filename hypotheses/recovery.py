@@ -44,7 +44,7 @@ def writes_recover(
 
     Fast means: the p50 over each `window` is under `p50_below`, and the share of errors from then on is under
     `errors_below`. The time starts at the end of the last fault, or, with `fault`, of the last fault of that kind. With
-    `since: start` it starts when the first fault is applied: use that for a failover, which needs no end of the fault.
+    `since: start` it starts when the first fault is applied: use that for a failover, which must work under the fault.
     """
     return _recovers(_Span(recording, load, fault, window, since), p50_below, within, errors_below)
 
@@ -119,8 +119,8 @@ def returns_in_steps(
     figures = {"back_after_s": back_s, "steps": ups, "steps_back": steps_back, "level_at_end": levels[-1]}
     if back_ns is None and (until_ns - since_ns) / SECOND < within:
         raise HypothesisInvalidError(
-            f"{load} was still at {Level(levels[-1])} when the loads stopped, only"
-            f" {seconds((until_ns - since_ns) / SECOND)} of the {within} later: let the method last longer"
+            f"{load} was still at {Level(levels[-1])} when the loads stopped, after only"
+            f" {seconds((until_ns - since_ns) / SECOND)} of the {within}: let the method last longer"
         )
     require(
         back_s <= within,

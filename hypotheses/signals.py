@@ -1,4 +1,4 @@
-"""Does a signal stay in its bounds, return to them, or show a fault? Any signal: of your probes, products, hosts.
+"""Does a signal stay in its bounds, return to them, or show a fault? Any signal of probes, products or hosts.
 
 Telemetry is judged in the same way: do the series that dashboards need exist, and how late are they?
 """
@@ -71,7 +71,7 @@ def signal_stays(
 ) -> Held:
     """A signal satisfies its `condition` at every look while a fault is in force, like `page.ok == 1`.
 
-    With `fault`, it must hold while that fault, step or mark lasts; with `during: run`, from the steady state to the
+    With `fault`, it must do so while that fault, step or mark lasts; with `during: run`, from the steady state to the
     end of the loads. For a signal with hosts, every host must meet it. INVALID if a look failed, unless another look
     broke the condition, or if there was no look for longer than the probe may be silent. With `gap`, looks may fail or
     be missing for that long.
@@ -302,7 +302,7 @@ class _Seen:
 
 
 def _seen(recording: Recording, condition: Condition, span: tuple[int, int], gap: Duration | None) -> list[_Seen]:
-    """Raises HypothesisInvalidError without a look in the span."""
+    """Raises HypothesisInvalidError if there was no look in the span."""
     signal = f"{condition.source}.{condition.what}"
     probe = next((one for one in recording.experiment.sampled(recording.signals) if signal in one.signals), None)
     silent_s = SILENT_S if probe is None else probe.silent_s

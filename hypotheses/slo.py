@@ -1,4 +1,4 @@
-"""Is an objective of OpenSLO met, and how much of its error budget did the run burn?"""
+"""Is an OpenSLO objective met, and how much of its error budget did the run burn?"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -31,8 +31,8 @@ def cascade_within(
     fault: str | None = None,
     p50_below: Duration = ROBLOX_NORMAL,
     window: Duration = Duration("2s"),
-    spared: list[str] = [],  # noqa: B006 - nobody changes it; YAML's default is []
-    waits: list[str] = [],  # noqa: B006 - likewise
+    spared: list[str] = [],  # noqa: B006 - never changed; YAML's default is []
+    waits: list[str] = [],  # noqa: B006 - as above
     wait_below: Duration = Duration("2s"),
 ) -> Held:
     """Loads that fail with the fault meet their objective again at most `within` after it; others always meet theirs.
@@ -94,7 +94,7 @@ class _Breach:
 
 
 def _breach(recording: Recording, load: str, span: _Span) -> _Breach | None:
-    """None if there was none. Raises HypothesisInvalidError if the load cannot show one, or was in breach before."""
+    """None without a breach. Raises HypothesisInvalidError if the load cannot show one, or was in breach before."""
     first_ns = span.start_ns - int(_BEFORE_S * SECOND)
     ops = settled(recording, recording.operations(load).between(first_ns, span.end_ns), grace_s=span.width_s)
     _covers(load, ops, span)

@@ -41,7 +41,7 @@ def no_write_lost_but_rolled_back(
     load: str,
     snapshot: str | None = None,
     at_most: Annotated[int, Field(ge=0)] | None = None,
-    leave_out: list[str] = [],  # noqa: B006 - nobody changes it; YAML's default is []
+    leave_out: list[str] = [],  # noqa: B006 - never changed; YAML's default is []
 ) -> Held:
     """A snapshot reset rolls back only writes made after the snapshot, and none of them reappears.
 

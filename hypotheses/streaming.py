@@ -179,7 +179,7 @@ def _stood(recording: Recording, load: str, level: float, begin_ns: int, end_ns:
     )
     if not len(at_100) or not len(then):
         when = "before the method" if not len(at_100) else f"at the end of its step at {Level(level)}"
-        raise HypothesisInvalidError(f"{load}.open was not sampled {when}, so it is unknown whether {load} stood")
+        raise HypothesisInvalidError(f"{load}.open was not sampled {when}, so whether {load} was open is unknown")
     return float(then[-1] / max(1.0, at_100.max() * level))
 
 
@@ -276,7 +276,7 @@ def watchers_converge(
 
     The final state is what a consistent read returned after the loads stopped. The time of a watcher starts at the last
     change by `writes` (of the watcher's key, if that load writes keys), or at the end of the last fault if that is
-    later. Then it must see no other state any more. It is not judged if the loads stopped before its time was
+    later. A watcher must see no other state after it. It is not judged if the loads stopped before its time was
     over, or if it never saw another state. A restore wakes no watcher, because the restored indexes are lower than the
     one it waits for: a watcher learns of a restore only when its `wait` is over.
     """

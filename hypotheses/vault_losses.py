@@ -75,7 +75,7 @@ def _unlisted(recording: Recording, load: str) -> int:
     signal = f"{load}.unlisted"
     if signal not in recording.signals:
         raise HypothesisInvalidError(
-            f"{load} has no list from Vault's storage, and Vault answers from memory even if the storage lost it: this"
+            f"{load} has no list from Vault's storage, and Vault answers from memory what storage may have lost: this"
             " needs a load of vault.kv.write or vault.token.churn that ran to its end"
         )
     return int(recording.series(signal).value[-1])

@@ -44,7 +44,7 @@ class TestLeaderElected:
         )
 
     def test_is_broken_when_nobody_ever_leads_again(self, builder):
-        with pytest.raises(Broken, match="none was seen again") as broken:
+        with pytest.raises(Broken, match="no leader was seen") as broken:
             check(builder.leader(handover(11, 99)), "leader_elected", within="4s")
         assert broken.value.figures["elected_after_s"] == "never"
 
@@ -87,7 +87,7 @@ class TestLeaderElected:
         ("named_until", "elected", "answers_from", "text"),
         [
             (33, 41, 31, "consul-2 led after 31s"),
-            (33, 99, 31, "none was seen again"),
+            (33, 99, 31, "no leader was seen"),
             (99, 99, 31, "the others named consul-1 until the end, but it led no longer"),
             (99, 99, 12, "the others named consul-1 until the end, but it led no longer"),
             (33, 41, 99, "consul-2 led after 31s"),

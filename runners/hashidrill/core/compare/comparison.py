@@ -47,7 +47,7 @@ _MOST_LOG = 700.0
 ABSENT_APART = 0.05
 """If agents were down for this much more of their time on one side, its cost looks smaller than it is.
 
-In runs of raft/killed-leader, where the time until the leader is back varies, four agents were down for 0.10 and 0.13.
+In runs of raft/killed-leader, with four agents and a varying time until the leader is back, it was 0.10 and 0.13.
 """
 
 

@@ -2,7 +2,7 @@
 
 Only valid measurements count. Seconds in doubt (hashidrill.core.judging.doubts: a generator that fell behind, a
 silent probe, a machine that other work kept busy) are left out, and a figure with too much in doubt counts as not
-measured: a slow generator must not pass for a slow product.
+measured: a slow generator must not count as a slow product.
 
 Operations that the generator did not start because too many were already waiting are not in doubt here: they are
 unserved demand, caused by a product that stalls. If the generator itself used up its core, its seconds are in doubt.
@@ -95,7 +95,7 @@ class Run:
         """Raises HypothesisInvalidError if too large a share is in doubt."""
         if in_doubt > IN_DOUBT_AT_MOST:
             reason = next(each.reason for each in self.doubts if each.touches(Read(of)))
-            raise HypothesisInvalidError(f"{in_doubt:.0%} of it is in doubt: {reason}")
+            raise HypothesisInvalidError(f"{in_doubt:.0%} of its measurements are in doubt: {reason}")
 
     @property
     def fault_spans(self) -> list[tuple[int, int]]:

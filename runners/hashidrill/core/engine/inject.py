@@ -72,7 +72,7 @@ class InForce:
         return isinstance(self.fault, HappensOnce) and self.fault.once
 
     async def hold(self, for_s: float, *, lasts: Lasts = pause, undone_by: Undoing = lambda _: "") -> None:
-        """Holds the fault until it has been in force for `for_s`, the time of both proofs included. `lasts` waits.
+        """Holds the fault until it has been in force for `for_s`, including both proofs. `lasts(seconds)` waits.
 
         There is no second proof for a fault that happens once (`once`), or for a fault that another one has undone on
         purpose: `undone_by(kinds)` returns the first of these kinds that was proven since, or "".

@@ -125,14 +125,14 @@ async def _measured() -> float:
 
 
 HOST_BYTES = 10_000_000
-"""The processes on each host that apply and prove faults. 71 MB for seven hosts."""
+"""The memory of the processes on each host that apply and prove faults; 71 MB were measured for seven hosts."""
 RUNNER_BYTES = 200_000_000
-"""The runner, its engine and the load generator."""
+"""The memory of the runner, its engine and the load generator."""
 VIEW_BYTES = 60_000
-"""One view, in its agent (29 kB) and in its server (37 kB): 24,000 views measured on 1.10.3, 2026-11."""
+"""The memory of one view in its agent (29 kB) and its server (37 kB): 24,000 views, Consul 1.10.3, 2026-11."""
 PAGE_BYTES = 4096
 RUN_BYTES = 300_000_000
-"""Data, logs and recording of a run of some minutes."""
+"""The disk space for data, logs and recording of a run of some minutes."""
 AGENTS_CORES = 0.5
 """All agents together need at least this many cores; with less, the machine is slow before any fault."""
 GENERATOR_CORES = 0.8

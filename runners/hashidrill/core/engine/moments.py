@@ -150,7 +150,7 @@ class _Signals:
         return f"{sample.host}: {sample.text or self._when.kind}" if sample.value > value else None
 
     def _behind(self, host: str) -> str | None:
-        """Compares with the leader's last known index. It is older than the host's, so the host lacks at least that."""
+        """Uses the leader's last index, which is older than the host's: the host lacks at least that many entries."""
         lag = self._lag(host)
         return f"{host} is {lag:.0f} entries behind" if lag >= self._when.entries else None
 

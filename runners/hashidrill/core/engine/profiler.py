@@ -7,7 +7,7 @@ taken, a few seconds at most. A server that refuses is left out.
 
 What it costs: Go interrupts each running thread 100 times a second for `CPU_S` seconds, and stops the program for a
 moment to list its goroutines. A set of three servers of Consul 1.22.2 takes 3.4 s; in two runs of raft/bloated-leader
-on two busy cores (2026-11), the 68 KV writes during the healthy set had a p50 of 15 ms, those around it 12 to 14 ms.
+on two busy cores (2026-11), the 68 KV writes during the healthy set had a p50 of 15 ms, the others nearby 12 to 14 ms.
 """
 
 from __future__ import annotations

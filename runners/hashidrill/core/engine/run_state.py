@@ -68,7 +68,7 @@ class LooksAround(Attendant, Protocol):
 
 
 class RunnableDatacenter(Datacenter, Protocol):
-    """The methods that the engine needs of a datacenter, in addition to those for faults."""
+    """The methods that the engine needs of a datacenter, in addition to the methods for faults."""
 
     @property
     def services(self) -> Sequence[Any]: ...

@@ -205,7 +205,7 @@ class Ramp(_Part):
     step_back: bool = Field(
         default=True, description="When the conditions no longer hold, go back one step; with false, stay there"
     )
-    at: Duration = Field(default=Duration("0s"), description="When a ramp in steps starts, counted from the method's")
+    at: Duration = Field(default=Duration("0s"), description="When a ramp in steps starts, after the method began")
     from_: Height = Field(default=Level("100%"), alias="from", description="The level that a ramp in steps starts at")
     resume: bool = Field(default=False, description="Go up again once the conditions hold again; false: never again")
 
@@ -348,7 +348,7 @@ class Profile(_Part):
             said = " and ".join(named) or "none of them"
             raise ValueError(f"give a profile exactly one of {', '.join(_SHAPES)} and {RECORDED}, not {said}")
         if self.over is not None and self.recorded is None:
-            raise ValueError("over works only with recorded; a ramp has its own")
+            raise ValueError("over works only with recorded; a ramp has its own over")
         if self.recorded is not None:
             self._check_recorded(self.recorded)
         if (self.steps is None) != (self.each is None):
@@ -367,7 +367,7 @@ class Profile(_Part):
         if not any(rate for _, rate in rows):
             raise ValueError("all recorded rates are 0: at least one must be more")
         if (most := max(level for _, level in self.recorded_levels)) > MAX_LEVEL:
-            raise ValueError(f"the highest recorded rate is {Level(most)} of their mean; at most {Level(MAX_LEVEL)}")
+            raise ValueError(f"the highest recorded rate is {Level(most)} of the mean rate; at most {Level(MAX_LEVEL)}")
 
     @property
     def recorded_levels(self) -> list[tuple[float, float]]:

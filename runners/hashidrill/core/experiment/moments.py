@@ -39,7 +39,7 @@ class Moment:
     """An event that a step waits for.
 
     `kind` is one of a product's moments (hashidrill.core.protocols.service: LEADER_ELECTED, ...), `proven`, `gone` or
-    `errors`. `name` is the step or the load that the last three are about; `product` is "" if the datacenter has only
+    `errors`. `name` is the step or the load to which the last three refer; `product` is "" if the datacenter has only
     one that shows the moment; `entries` belongs to BEHIND.
     """
 

@@ -55,7 +55,7 @@ DRIFT_S = 0.005
 """How much a disk's latency without a fault may change between two looks, when another process starts to write.
 
 Quiet SSDs sync in 0.2 ms, and in 4 ms next to another writer: such a change affects every operation of a look, so
-that no count of hits tells it from a delay. The requested delay must exceed the baseline by more than this.
+that no count of hits distinguishes it from a delay. The requested delay must exceed the baseline by more than this.
 """
 
 
@@ -414,7 +414,7 @@ class DiskError(DiskTrialFault[ErrorParams]):
         return f"{what}, {self.params.percent}" if present else f"{operation} no longer fails with {self.params.errno}"
 
     def measured(self, tried: Tried) -> str:
-        return f"{tried.hits} of {tried.trials} {tried.operation}s failed with it"
+        return f"{tried.hits} of {tried.trials} {tried.operation}s failed with that error"
 
     def figures(self, tried: Tried) -> dict[str, float | str]:
         return {"asked_share": float(self.params.percent), "measured_share": tried.hits / tried.trials}

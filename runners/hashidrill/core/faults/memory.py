@@ -128,7 +128,7 @@ class MemoryPressure(BaseFault[PressureParams]):
             ok = taken == trial and not silent and not neighbour
         return Evidence(
             ok,
-            f"the agents have {Size(prior['limit_bytes'])}, less {Size(prior['neighbour_bytes'])} of a neighbour"
+            f"the agents have {Size(prior['limit_bytes'])}, less {Size(prior['neighbour_bytes'])} for a neighbour"
             if present
             else f"a process can take {Size(trial)}, the agents answer, and no neighbour is left",
             f"a process took {Size(taken)} of {Size(trial)}, {refusals} refusals; "

@@ -385,7 +385,7 @@ class NetworkLoss(_TableFault):
             (
                 f"{Percent(round(share, 4))} of {self._datagrams} round trips to {told} lost"
                 if peers
-                else "none was tried"
+                else "no host was tried"
             )
             + (f"; left out: {_named(others)}" if others else ""),
             {"asked_share": self._expected, "measured_share": share, "peers": len(peers), "explained": len(others)},
@@ -449,6 +449,6 @@ class NetworkBlock(_TableFault):
         return Evidence(
             wanted == len(numbers) and (bool(numbers) or (self.table(undo) in tried.tables[undo["host"]]) is present),
             f"port {self.params.port} {'shut' if present else 'open'} for {', '.join(undo['peers'])}",
-            (said or "none was tried") + tried.left_out(),
+            (said or "no host was tried") + tried.left_out(),
             {"tried": len(numbers), "blocked": blocked, "explained": tried.explained},
         )

@@ -52,7 +52,7 @@ def trials_for(share: float, highest: float | None = None) -> int:
     no number does.
     """
     if not 0 < share <= 1:
-        raise ValueError(f"a share of {share} cannot be told from nothing")
+        raise ValueError(f"a share of {share} cannot be distinguished from nothing")
     high = 1
     while not _enough(high, share, highest):
         high *= 2
@@ -74,7 +74,7 @@ def counts(trials: int, share: float, before: int, *, highest: float | None = No
     """The counts that prove presence or absence with `trials`, if the baseline of as many had `before` hits.
 
     The fault hits `share` of the trials, or up to `highest` if its share is not known exactly. None: with such a
-    baseline, this many trials cannot tell the fault from its absence.
+    baseline, this many trials cannot distinguish the fault from its absence.
     """
     least = _lowest(trials, share)
     if more_than(least, before, trials) > LOOK_ERROR:

@@ -90,7 +90,7 @@ def course(document, *, begins_s=0):
         ({"recorded": [(0, 1)]}, "at least two lines, each later than the one before"),
         ({"recorded": [(0, 1), (0, 2)]}, "at least two lines, each later than the one before"),
         ({"recorded": [(0, 0), (1, 0)]}, "at least one must be more"),
-        ({"recorded": [(n, float(n == 9)) for n in range(200)]}, "is 20000% of their mean; at most 10000%"),
+        ({"recorded": [(n, float(n == 9)) for n in range(200)]}, "is 20000% of the mean rate; at most 10000%"),
         ({**RAMP, "over": "5s"}, "over works only with recorded"),
     ],
 )

@@ -74,7 +74,7 @@ def test_the_trials_that_the_reference_names():
 
 @pytest.mark.parametrize("share", [0.0, -0.1, 1.1])
 def test_no_trials_tell_nothing_from_nothing(share):
-    with pytest.raises(ValueError, match="cannot be told from nothing"):
+    with pytest.raises(ValueError, match="cannot be distinguished from nothing"):
         trials_for(share)
 
 
