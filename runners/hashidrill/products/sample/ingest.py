@@ -1,10 +1,10 @@
-"""A service that takes in metrics: a spike of points at intervals, a pool of workers, a store behind it.
+"""A service that receives metrics: spikes of points at intervals, a pool of workers, a store behind them.
 
     python ingest.py http://10.73.0.2:41000 --every 2 --points 60 --workers 6
 
 It is a client that runs all the time (`service: true`) and reports each point as an operation, due when its spike came.
-A worker asks the store for the schema once in its life; each point then costs it one request. It needs nothing but the
-standard library of any Python 3, so that a copy of this file is a program to bisect.
+A worker asks the store for the schema once in its life; each point then costs one request. The file needs only the
+standard library of any Python 3, so a copy of it is a program that can be bisected.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Pool:
 
 
 class Ingest:
-    """Takes in spikes: handles as many points at a time as there are threads; the others wait in line."""
+    """Receives spikes: handles as many points at a time as it has threads; the other points wait in line."""
 
     def __init__(self, store: str, at_once: int) -> None:
         self._pool = Pool(store)
@@ -71,7 +71,7 @@ class Ingest:
             threading.Thread(target=self._serve, daemon=True).start()
 
     def spike(self, number: int, points: int) -> None:
-        """Takes in `points` points, all due now."""
+        """Receives `points` points, all due now."""
         due_ns = time.monotonic_ns()
         for point in range(points):
             self._line.put((due_ns, number * points + point))

@@ -1,4 +1,4 @@
-"""Loads on the programs of the sample: `sample.get` asks them, `sample.logs` sends lines into the pipeline of logs."""
+"""Loads on the sample's programs: `sample.get` sends requests, `sample.logs` log lines, `sample.checks` sets checks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LINE = '10.0.0.1 - - [28/Oct/2021:13:37:00 +0000] "GET / HTTP/1.1" 200 612'
 
 Via = Annotated[
     str,
-    Field(pattern=r"^(sample:[a-z]+|host:[a-z][a-z0-9-]*)$", description="The programs that are asked, in rotation"),
+    Field(pattern=r"^(sample:[a-z]+|host:[a-z][a-z0-9-]*)$", description="The programs to send to, in rotation"),
 ]
 
 
@@ -40,19 +40,19 @@ class _SampleLoad(AgentLoad):
 
 
 class Get(_SampleLoad):
-    """Asks for `keys` things of its own in rotation. A share of the requests, `fresh`, is for something new."""
+    """Requests `keys` items of its own in rotation. The share `fresh` of the requests is for new items."""
 
     divides: ClassVar[bool] = True
     kind: ClassVar[str] = "sample.get"
     asks: ClassVar[str] = "program of the sample"
 
     class Params(Strict):
-        """The requested things; fresh ones are in no cache."""
+        """The requested items; fresh items are in no cache."""
 
         rate: Rate = Field(gt=0, le=1000)
-        """Requests offered, like `50/s`, whatever comes back."""
-        keys: Annotated[int, Field(ge=1, le=10_000, description="How many things, in turn")] = 20
-        fresh: Annotated[Percent, Field(le=1, description="The share of requests for something new")] = Percent("0%")
+        """Requests offered, like `50/s`, whatever the answers."""
+        keys: Annotated[int, Field(ge=1, le=10_000, description="How many items, in turn")] = 20
+        fresh: Annotated[Percent, Field(le=1, description="The share of requests for new items")] = Percent("0%")
         via: Via
         timeout: Timeout = Duration("30s")
 
@@ -77,11 +77,11 @@ class Get(_SampleLoad):
 
 
 class Logs(_SampleLoad):
-    """Sends batches of log lines to a node, and reads at the end what the log of record holds of them.
+    """Sends batches of log lines to a node, and at the end reads which of them the log of record holds.
 
-    An operation is a batch. The log of record is the object store, or search where there is none. The signals say what
-    the pipeline counted since the load began: `LOAD.indexed` in search, `LOAD.rejected` by search, `LOAD.dropped` by a
-    full buffer of the node, `LOAD.shed` on purpose by the tier, `LOAD.waiting` in its queues.
+    An operation is a batch. The log of record is the archive or, without an archive, search. The signals are what the
+    pipeline has counted since the load began: `LOAD.indexed` in search, `LOAD.rejected` by search, `LOAD.dropped` by a
+    full buffer of the node, `LOAD.shed` on purpose by the tier, `LOAD.waiting` in all queues.
     """
 
     kind: ClassVar[str] = "sample.logs"
@@ -92,8 +92,8 @@ class Logs(_SampleLoad):
         """`rate` batches a second, of `lines` lines each."""
 
         rate: Rate = Field(gt=0, le=1000)
-        """Batches offered, like `5/s`, whatever comes back."""
-        lines: Annotated[int, Field(ge=1, le=1000, description="Lines of a batch")] = 20
+        """Batches offered, like `5/s`, whatever the answers."""
+        lines: Annotated[int, Field(ge=1, le=1000, description="Lines in each batch")] = 20
         via: Via = "sample:nodes"
         timeout: Timeout = Duration("10s")
 
@@ -119,7 +119,7 @@ class Logs(_SampleLoad):
                 answer = await http.request("PUT", url, body=body, timeout_s=float(self.params.timeout))
                 if answer.status == 200:
                     return Reply("ok", status=200)
-                # a full node took nothing; what any other answer left behind is not known
+                # a full node stored nothing; after any other answer, it is unknown what was stored
                 refused = answer.status == 429 or not answer.sent
                 outcome = "fail" if refused else "unknown"
                 return Reply(outcome, status=answer.status, error=read_error(answer), reason=answer.why)
@@ -140,13 +140,13 @@ class Logs(_SampleLoad):
             await asyncio.sleep(1.0)
 
     def _counted(self, counts: Mapping[str, int] | None) -> None:
-        """Samples all counts; none of them where the pipeline did not answer."""
+        """Samples all counts, or None for each if the pipeline did not answer."""
         for what in self.signals:
             before = 0 if what == "waiting" else self._before.get(what, 0)
             self.context.sample(what, None if counts is None else float(counts.get(what, 0) - before))
 
     async def final_reads(self, *, within_s: float = WITHIN_S) -> Mapping[str, str | None]:
-        """What the log of record holds once the queues are empty. Raises WaitTimeoutError if they never are."""
+        """What the log of record holds once the queues are empty. Raises WaitTimeoutError if they do not empty."""
         async with self.client() as http:
 
             async def drained() -> tuple[dict[str, int] | None, str]:
@@ -160,10 +160,10 @@ class Logs(_SampleLoad):
 
 
 class Checks(_SampleLoad):
-    """Tells checkers how many targets to check, and asks what they know: each operation is such a call.
+    """Tells checkers how many targets to check, and asks them for their results: each operation is such a call.
 
-    The profile's level is that of `checks`. The signals: `LOAD.checks`, `LOAD.down` (the share of them), `LOAD.unknown`
-    and `LOAD.late`, which is how long after it was due the slowest result since the last call came in.
+    The load's profile scales `checks`. The signals are `LOAD.checks`, `LOAD.down` (the share of checks that are down),
+    `LOAD.unknown`, and `LOAD.late`, the longest time by which a result was late since the last call.
     """
 
     kind: ClassVar[str] = "sample.checks"
@@ -176,11 +176,11 @@ class Checks(_SampleLoad):
     }
 
     class Params(Strict):
-        """How many checks; `rate` calls a second, whatever comes back."""
+        """How many checks; `rate` calls a second, whatever the answers."""
 
         checks: Annotated[int, Field(ge=1, le=100_000, description="How many checks each checker makes")] = 800
         rate: Rate = Field(default=Rate(2), gt=0, le=10)
-        """Calls to each checker, like `2/s`, whatever comes back."""
+        """Calls to each checker, like `2/s`, whatever the answers."""
         via: Via = "sample:checkers"
         timeout: Timeout = Duration("10s")
 
@@ -202,7 +202,7 @@ class Checks(_SampleLoad):
                     return Reply("ok", status=200)
                 return Reply("fail", status=answer.status, error=read_error(answer), reason=answer.why)
 
-            # the level is that of the checks, not of these calls
+            # the level scales the checks, not these calls
             loop = OpenLoop(
                 self.name,
                 self.params.rate,
@@ -215,7 +215,7 @@ class Checks(_SampleLoad):
             await loop.run(emit)
 
     def _known(self, counts: Mapping[str, int] | None) -> None:
-        """Samples what a checker knows; failed samples where it did not answer."""
+        """Samples what a checker knows, or failed samples if it did not answer."""
         scale = {"down": max(1, counts["checks"]) if counts else 1, "late": 1000}
         of = {"late": "late_ms"}
         for what in self.signals:

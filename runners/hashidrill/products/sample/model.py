@@ -13,68 +13,68 @@ Long = Annotated[Duration, Field(gt=0, le=60)]
 
 
 class Database(Strict):
-    """A database that serves some requests at a time, while the others wait in line. The tenants are the loads."""
+    """A database that serves a limited number of requests at a time; others wait in line. Each load is a tenant."""
 
     at_once: int = Field(default=4, ge=1, le=200, description="Requests that it serves at a time")
     of_one_tenant: int | None = Field(
-        default=None, ge=1, le=200, description="How many of those may be of one tenant, a load; none: all of them"
+        default=None, ge=1, le=200, description="How many of these may belong to one tenant (a load); none: all"
     )
 
 
 class Cache(Strict):
-    """A cache of the store, on its host's disk. It writes through: new data is on disk first."""
+    """A cache of the store, on its host's disk. It writes through: new data is on disk before the answer."""
 
     bypass_after: Long | None = Field(
-        default=None, description="Go round the cache, to the store, when its disk takes longer than this; none: wait"
+        default=None, description="Bypass the cache and ask the store if the disk takes longer than this; none: wait"
     )
-    memory: bool = Field(default=False, description="Keep everything in memory instead: a restart empties it")
+    memory: bool = Field(default=False, description="Keep everything in memory, not on disk: a restart empties it")
     database: int | None = Field(
-        default=None, ge=1, le=4, description="The number of the database that it is a cache of; none: of the store"
+        default=None, ge=1, le=4, description="The number of the database that it caches; none: it caches the store"
     )
-    off_for: Long = Field(default=Duration("5s"), description="How long the cache is left alone after that")
+    off_for: Long = Field(default=Duration("5s"), description="How long the cache is bypassed after that")
 
 
 class Pool(Strict):
-    """A service whose workers each wait for the store, and whose pool of workers grows slowly under load."""
+    """A service whose workers each wait for the store. Under load, its pool of workers grows slowly."""
 
-    at_least: int = Field(default=2, ge=1, le=200, description="Workers that are there from the start")
-    most: int = Field(default=100, ge=1, le=200, description="Workers that the pool grows to")
-    grows_every: Long = Field(default=Duration("1s"), description="Gets one more worker this often, while work waits")
-    calls: int = Field(default=5, ge=1, le=50, description="Calls to the store that each request makes, in turn")
-    leaks: Size = Field(default=Size("0B"), le=1_000_000, description="Memory that each request leaves behind")
+    at_least: int = Field(default=2, ge=1, le=200, description="Number of workers at the start")
+    most: int = Field(default=100, ge=1, le=200, description="Maximum number of workers")
+    grows_every: Long = Field(default=Duration("1s"), description="How often it adds a worker while work waits")
+    calls: int = Field(default=5, ge=1, le=50, description="Calls to the store that each request makes, in sequence")
+    leaks: Size = Field(default=Size("0B"), le=1_000_000, description="Memory that each request leaks")
 
 
 class Logs(Strict):
-    """A pipeline of logs, in batches of lines: node-1 takes them in, searcher-1 can search them.
+    """A pipeline for logs in batches of lines: node-1 receives them, searcher-1 can search them.
 
-    Parsed on the node, all a batch has is buffers that may overflow. Parsed in a `tier`, on tier-1, it is first stored
-    on archive-1, and search gets what it has room for.
+    If lines are parsed on the node, batches are only in buffers, which may overflow. If they are parsed in a `tier`, on
+    tier-1, each batch is first stored on archive-1, and search gets as many batches as it has room for.
     """
 
     parse: Literal["node", "tier"] = Field(default="node", description="Where lines are parsed")
-    parse_takes: Duration = Field(default=Duration("80ms"), gt=0, le=10, description="CPU that parsing a batch takes")
+    parse_takes: Duration = Field(default=Duration("80ms"), gt=0, le=10, description="CPU time to parse a batch")
     search_takes: Duration = Field(
         default=Duration("100ms"), gt=0, le=10, description="How long search takes for a batch, or for one search"
     )
-    room: int = Field(default=20, ge=1, le=1000, description="What each queue holds: batches, and searches")
+    room: int = Field(default=20, ge=1, le=1000, description="How many batches and searches each queue can hold")
 
 
 class Checker(Strict):
-    """Checks the health of targets, of which backend-1 and backend-2 have half each; a load says how many."""
+    """Checks the health of targets, half of them on backend-1 and half on backend-2; a load sets how many."""
 
     workers: int = Field(default=2, ge=1, le=8, description="Processes that check")
     reports: Literal["all", "changes"] = Field(
         default="all",
-        description="What they hand on: each result, or, a few times a second, what changed",
+        description="What the processes report: each result, or only changes, a few times a second",
     )
-    report_takes: Duration = Field(default=Duration("4ms"), ge=0, le=1, description="CPU that taking in a report takes")
+    report_takes: Duration = Field(default=Duration("4ms"), ge=0, le=1, description="CPU time to process a report")
     every: Long = Field(default=Duration("30s"), description="The interval of each check")
-    timeout: Long = Field(default=Duration("2s"), description="An older result is unknown")
-    most: int = Field(default=100_000, ge=1, le=100_000, description="Refuses more checks than this")
+    timeout: Long = Field(default=Duration("2s"), description="A result older than this is unknown")
+    most: int = Field(default=100_000, ge=1, le=100_000, description="The most checks that it accepts")
 
 
 class Sample(Strict):
-    """Small sample programs: a store, databases, caches of these, pools of workers that call it, a pipeline of logs."""
+    """Small sample programs: a store, databases, caches of both, pools that call the store, checkers, pipelines."""
 
     store_takes: Duration = Field(
         default=Duration("20ms"), ge=0, le=10, description="How long each answer of the store, and of a database, takes"
@@ -87,13 +87,13 @@ class Sample(Strict):
     checkers: list[Checker] = Field(
         default=[], max_length=4, description="Each is on a host of its own, checker-1 and so on"
     )
-    logs: Logs | None = Field(default=None, description="A pipeline of logs, from a node to search")
+    logs: Logs | None = Field(default=None, description="A pipeline for logs, from a node to search")
 
     @model_validator(mode="after")
     def _every_cache_has_what_it_is_a_cache_of(self) -> Sample:
         for n, cache in enumerate(self.caches, 1):
             if (cache.database or 0) > len(self.databases):
-                raise ValueError(f"cache {n} is of database {cache.database}, and there are {len(self.databases)}")
+                raise ValueError(f"cache {n} caches database {cache.database}, but only {len(self.databases)} exist")
             if cache.memory and cache.bypass_after is not None:
-                raise ValueError(f"cache {n} is in memory and has no disk to go round; leave out bypass_after")
+                raise ValueError(f"cache {n} is in memory and has no disk to bypass; leave out bypass_after")
         return self

@@ -8,14 +8,14 @@
     {"program": "pool", ..., "store": "...", "at_least": 2, "most": 100, "grows_every_s": 1, "calls": 5,
      "leaks": 0}
 
-A pipeline of logs, whose parts take batches of lines by PUT, and answer 429 when they are full:
+A pipeline for logs, whose parts receive batches of lines by PUT, and answer 429 when they are full:
 
     {"program": "node", ..., "tier": "http://10.73.0.12:8080", "at_once": 20}
     {"program": "parser", ..., "searcher": "...", "archive": "..." or null, "takes_s": 0.08, "room": 20}
     {"program": "searcher", ..., "takes_s": 0.1, "room": 20}
     {"program": "archive", ..., "data": "/..."}
 
-Health checks of targets that accept connections on a port of their own; PUT /checks says how many there are:
+Health checks of targets that accept connections on a port of their own; PUT /checks sets the number of checks:
 
     {"program": "backend", ..., "listens": ["10.73.0.12", 8081]}
     {"program": "checker", ..., "targets": [["10.73.0.12", 8081]], "every_s": 30, "timeout_s": 2, "workers": 2,
@@ -55,13 +55,13 @@ _STORE_WITHIN_S = 30.0
 _DISK_THREADS = 64
 
 COUNTS, KEYS = "/counts", "/keys"
-"""Paths of a pipeline's parts: what it and the parts behind it counted, and what the log of record holds."""
+"""Paths of a pipeline's part: the counts of the part and of the parts behind it; the content of the log of record."""
 UP, DOWN, UNKNOWN = "up", "down", "unknown"
 _RETRY_S, _TICK_S = 0.05, 0.1
 _PR_SET_PDEATHSIG = 1
 _LOG_LINE = re.compile(r'^(\S+) \S+ \S+ \[([^\]]+)\] "((?:\S+\s?)+)" (\d+) (\d+)$')
 _BROKEN_LINE = '10.0.0.1 - - [28/Oct/2021:13:37:00 +0000] "GET /a HTTP 200 6'
-"""Without its second quote: the expression tries every way to split the words before it gives up."""
+"""It lacks its second quote, so the expression tries every way to split the words before it gives up."""
 
 Answer = Callable[[str], bytes]
 
@@ -82,7 +82,7 @@ class Store:
 
 
 class Line:
-    """Grants `places` at a time. A request that finds none free waits, and the first in line gets the next one."""
+    """Grants `places` at a time. A request that finds no free place waits; the first in line gets the next place."""
 
     def __init__(self, places: int) -> None:
         self._free, self._lock = places, threading.Lock()
@@ -106,9 +106,9 @@ class Line:
 
 
 class Database:
-    """Serves `at_once` requests, and `of_one_tenant` of them for one tenant, at a time. The others wait in line.
+    """Serves `at_once` requests at a time, at most `of_one_tenant` of them for one tenant. The others wait in line.
 
-    The tenant is the first part of the path. Without shares, one line is for all.
+    The tenant is the first part of the path. Without `of_one_tenant`, all tenants share one line.
     """
 
     def __init__(self, takes_s: float, at_once: int, of_one_tenant: int | None) -> None:
@@ -165,7 +165,7 @@ class Cache:
         return new
 
     def _on_disk(self, act: Callable[[], bytes | None]) -> bytes | None:
-        """The bytes read; None as well if it takes too long."""
+        """The bytes read; None also if the disk takes too long."""
         if self._bypass_after_s is None:
             return act()
         if time.monotonic() >= self._off_until:
@@ -177,7 +177,7 @@ class Cache:
 
 
 class Memory:
-    """A cache in memory, which is empty when it starts: whatever is not in it costs the store a request."""
+    """A cache in memory, which is empty when it starts: each key that it lacks costs the store a request."""
 
     def __init__(self, store: str) -> None:
         self._store = store
@@ -247,7 +247,7 @@ class Pool:
             path, done = self._work.get()
             try:
                 bodies = [fetch(self._store, f"{path}/{n}") for n in range(self._calls)]
-            except Exception as error:  # noqa: BLE001 - it is the request's, not the worker's
+            except Exception as error:  # noqa: BLE001 - the error belongs to the request, not to the worker
                 done.set_exception(error)
             else:
                 done.set_result(bodies[-1])
@@ -255,7 +255,7 @@ class Pool:
 
 
 class Stage:
-    """A part of the pipeline. Its counts hold those of the parts behind it, `then`."""
+    """A part of the pipeline. Its counts include the counts of the parts behind it, `then`."""
 
     def __init__(self, *then: str) -> None:
         self._then = then
@@ -283,7 +283,7 @@ def _summed(every: list[dict[str, int]]) -> dict[str, int]:
 
 
 class Node(Stage):
-    """Forwards each batch and waits for the answer. With `at_once` under way, it refuses more."""
+    """Forwards each batch and waits for the answer. With `at_once` batches in flight, it refuses more."""
 
     def __init__(self, tier: str, at_once: int) -> None:
         super().__init__(tier)
@@ -299,7 +299,7 @@ class Node(Stage):
 
 
 def parse(takes_s: float) -> None:
-    """Has a regular expression backtrack over a line until it has used `takes_s` of CPU: the same on every machine."""
+    """Lets a regular expression backtrack until it has used `takes_s` of CPU time, which is equal on every machine."""
     ends_s = time.thread_time() + takes_s
     while time.thread_time() < ends_s:
         _LOG_LINE.match(_BROKEN_LINE)
@@ -308,9 +308,9 @@ def parse(takes_s: float) -> None:
 class Parser(Stage):
     """Parses batches one after the other and hands them to search.
 
-    Without `archive` it does as shippers do on a node: it takes each batch at once, drops what finds its buffers full,
-    and offers search what that refuses again and again. With `archive`, a batch is stored there before it is answered;
-    search then gets what it has room for, and the rest is shed.
+    Without `archive` it works like a log shipper on a node: it accepts each batch at once, drops batches when a buffer
+    is full, and retries the batches that search refuses. With `archive`, a batch is stored there before the answer;
+    search then gets as many batches as it has room for, and the others are shed.
     """
 
     def __init__(self, searcher: str, archive: str | None, takes_s: float, room: int) -> None:
@@ -402,12 +402,12 @@ class Searcher(Stage):
 
 
 def _identity(body: bytes) -> str:
-    """The first line of a batch: the name of its write."""
+    """The first line of a batch, which identifies its write."""
     return body.partition(b"\n")[0].decode()
 
 
 class Archive(Stage):
-    """Keeps each batch in a file, on disk before it is answered. Slow disks make it slow, and nothing full."""
+    """Keeps each batch in a file, on disk before the answer. A slow disk makes it slow, but fills no queue."""
 
     def __init__(self, data: str) -> None:
         super().__init__()
@@ -440,8 +440,8 @@ class Backend(Stage):
 class Checks:
     """One process of a checker: connects to the targets of its checks, evenly spread over the interval.
 
-    It sends each result to the checker, or, with `changes`, what changed in the last tenth of a second, as one message:
-    ({check: up, down or unknown}, when they ended, how late they began).
+    It sends each result to the checker or, with `changes`, what changed in the last tenth of a second. Each message is
+    ({check: up, down or unknown}, when the checks ended, how late they began).
     """
 
     def __init__(
@@ -462,7 +462,7 @@ class Checks:
         self._late_s = self._sent_s = 0.0
 
     async def run(self) -> None:
-        # it may wait for its pipe, whose other end its siblings have too, when the checker is killed
+        # when the checker is killed, this process may wait for its pipe, whose other end its siblings hold too
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         began_s, begun = 0.0, 0
         checks = range(0)
@@ -485,7 +485,7 @@ class Checks:
         seen = UP
         with socket.socket() as one:
             one.setblocking(False)
-            # closed by a reset: no port is kept for a minute after each check
+            # closes by a reset, so that no port stays in use for a minute after each check
             one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             try:
                 await asyncio.wait_for(
@@ -504,14 +504,14 @@ class Checks:
     def _send(self) -> None:
         new, self._new, late_s, self._late_s = self._new, {}, self._late_s, 0.0
         self._sent_s = time.monotonic()
-        self._pipe.send((new, self._sent_s, late_s))  # and waits, if the checker does not take it
+        self._pipe.send((new, self._sent_s, late_s))  # waits until the checker reads it
 
 
 class Checker(Stage):
-    """Checks by `workers` processes; each message of theirs takes `report_takes_s` of its CPU, one after the other.
+    """Checks with `workers` processes. It handles their messages one by one, each with `report_takes_s` of CPU time.
 
     A message may hold one result, as in the second generation of line-lbaas-2021, or what changed, as in the third. A
-    result that is older than `timeout_s` when its turn comes is unknown. More than `most` checks are refused.
+    result that is older than `timeout_s` when it is processed is unknown. More than `most` checks are refused.
     """
 
     def __init__(
@@ -539,10 +539,10 @@ class Checker(Stage):
         for pipe in self._pipes:
             threading.Thread(target=self._take, args=(pipe,), daemon=True).start()
 
-    def put(self, path: str, body: bytes) -> bytes:  # noqa: ARG002 - as of all parts
+    def put(self, path: str, body: bytes) -> bytes:  # noqa: ARG002 - all parts have it
         wanted = int(body)
         if wanted > self._most:
-            raise Full(f"{self._most} checks are the most")
+            raise Full(f"at most {self._most} checks")
         if wanted != self._checks:
             self._checks = wanted
             for pipe in self._pipes:

@@ -24,7 +24,7 @@ _OTHERS_PASS = 0o001
 _SYSTEM = Path("/usr/bin/python3")
 _NO_PYTHON = (
     "the programs of datacenter.sample run as an ordinary user, who can reach neither this Python ({ours}) nor"
-    " {system}; get one with: apt install python3"
+    " {system}; install it with: apt install python3"
 )
 
 
@@ -88,8 +88,8 @@ class SampleService(BaseService):
         return []
 
     def agent(self, site: Site) -> AgentPlan:
-        """Raises DatacenterError if agents have no Python to run it."""
-        from hashidrill.products.sample import program  # noqa: PLC0415 - the command line needs the kinds alone
+        """Raises DatacenterError if agents have no Python to run the program."""
+        from hashidrill.products.sample import program  # noqa: PLC0415 - the command line needs only the kinds
 
         config = {"program": site.role, "address": site.address, "port": PORT, **self._told(site)}
         source = Path(program.__file__).read_text()

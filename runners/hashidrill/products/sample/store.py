@@ -1,9 +1,9 @@
 """The algorithm of the small replicated store, without clock, network or disk, so that a simulation can run it.
 
 It is Raft (Ongaro and Ousterhout, 2014) with PreVote, ReadIndex, snapshots and their install, over keys with
-compare-and-set, and locks with sessions. `bug` plants one mistake; each place that makes it names it.
+compare-and-set, and locks with sessions. `bug` plants one mistake; each place that makes a mistake names the bug.
 
-It needs only the standard library of any Python 3.10: the hosts run its text, before that of
+It needs only the standard library of any Python 3.10: the hosts run its source, followed by the source of
 hashidrill.products.sample.store_program.
 """
 
@@ -29,10 +29,10 @@ Entries = list[Entry]
 
 
 class Disk(Protocol):
-    """What a node finds again after it was killed. Every method returns when its data is safe. Raises OSError."""
+    """The data that survives when a node is killed. Every method returns when its data is safe. Raises OSError."""
 
     slow: bool
-    """The last operation took longer than SLOW_S."""
+    """Whether the last operation took longer than SLOW_S."""
 
     def load(self) -> tuple[int, str, Fields, int, int, Entries]:
         """(term, vote, snapshot, base, term at base, entries): the log's entries are [term, command] from base + 1."""
@@ -46,11 +46,11 @@ class Disk(Protocol):
     def save_snapshot(self, snapshot: Fields) -> None: ...
 
     def begin_snapshot(self, snapshot: Fields, done: Callable[[], None]) -> None:
-        """Saves it in the background, then calls `done`; never, if that fails."""
+        """Saves the snapshot in the background, then calls `done`, unless the save fails."""
 
 
 class State:
-    """Keys, [value in base64, ModifyIndex, LockIndex, session], and sessions, [TTL in seconds, when it was made]."""
+    """Keys: [value in base64, ModifyIndex, LockIndex, session]; sessions: [TTL in seconds, time of creation]."""
 
     def __init__(self, text: str = "") -> None:
         said = json.loads(text) if text else {"kv": {}, "sessions": {}}
@@ -61,7 +61,7 @@ class State:
         return json.dumps({"kv": self.kv, "sessions": self.sessions})
 
     def apply(self, index: int, command: Entry) -> Any:
-        """What the command answers: a bool, or the reason of a refusal."""
+        """Applies the command and returns its answer: a bool, or the reason of a refusal."""
         op, *told = command
         if op == "set":
             return self._set(index, *told)
@@ -90,9 +90,9 @@ class State:
 
 
 class Node:
-    """One server's Raft. Feed it `tick` every TICK_S and `receive`; it puts (to, message) into `out`.
+    """One server's Raft. Call `tick` every TICK_S, and `receive` for each message; it puts (to, message) into `out`.
 
-    Times are seconds of `now`, a clock that goes on while the process stands still.
+    Times are seconds of `now`, a clock that goes on while the process is frozen.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Node:
         return self._base + len(self._log)
 
     def term_at(self, index: int) -> int | None:
-        """None if the log does not hold it."""
+        """The term of that entry; None if the log does not hold the entry."""
         if index == self._base:
             return self._base_term
         if self._base < index <= self.last:
@@ -153,7 +153,7 @@ class Node:
         return int(self._snapshot["term"]) if index == self._snapshot["index"] else None
 
     def _store(self, entries: Entries) -> None:
-        if self._bug == "async-when-slow" and self._disk.slow:  # acknowledged, and written some time later
+        if self._bug == "async-when-slow" and self._disk.slow:  # acknowledged now, written some time later
             self._behind += entries
         else:
             self._disk.append(self._behind + entries)
@@ -165,7 +165,7 @@ class Node:
         self._behind, self._base, self._base_term, self._log = [], base, base_term, log
 
     def _cut(self, through: int) -> None:
-        """Leaves `trailing` entries up to `through` in the log, and all later ones."""
+        """Keeps `trailing` entries up to `through` in the log, and all later entries."""
         base = max(self._base, through - self._trailing)
         self._rewrite(base, self.term_at(base) or 0, self._log[base - self._base :])
 
@@ -194,7 +194,7 @@ class Node:
                 with contextlib.suppress(OSError):
                     self._cut(index)
 
-        if self._bug == "log-cut-before-snapshot":  # killed now, it has neither these entries nor their snapshot
+        if self._bug == "log-cut-before-snapshot":  # if killed now, it has neither these entries nor their snapshot
             self._cut(index)
         self._disk.begin_snapshot(snapshot, done)
 
@@ -207,7 +207,7 @@ class Node:
         self._patience = ticks * (1 + 0.3 * self._rank) + self._dice.random() * ticks * 0.15
 
     def _follow(self, term: int, leader: str = "") -> None:
-        """Raises OSError; nothing has changed then."""
+        """Becomes a follower. Raises OSError, and then changes nothing."""
         if term > self.term:
             self._disk.save_vote(term, "")
             self.term, self._vote = term, ""
@@ -221,7 +221,7 @@ class Node:
             self._renewals = []
             self._rest()
             if self._bug == "snapshot-of-uncommitted" and self.last > self.commit:
-                # the state of `applied`, under the number of the last entry, which may never be committed
+                # the state at `applied`, under the index of the last entry, which may never be committed
                 snapshot: Fields = {
                     "index": self.last,
                     "term": self.term_at(self.last) or 0,
@@ -232,7 +232,7 @@ class Node:
                 self._snapshot, self.commit, self.applied = snapshot, self.last, self.last
 
     def _stand(self, *, really: bool) -> None:
-        """Asks for votes; first whether it would get them, so that a server that was cut off disturbs no leader."""
+        """Asks for votes; at first only whether it would get them, so that a cut-off server disturbs no leader."""
         self._rest()
         self.leader = ""
         if really:
@@ -262,10 +262,10 @@ class Node:
         self._unheard = 0
         self._round, self._acked = 0, dict.fromkeys(self.others, 0)
         self._sent: dict[str, int] = {}
-        """Ticks since the last entries or chunk that a server has not answered."""
+        """For each server, the ticks since it was sent entries or a chunk that it has not answered."""
         self._installs: dict[str, Any] = {}
         self._ending: set[str] = set()
-        if self._bug != "sessions-from-snapshot":  # else those of an installed snapshot stay, and are long over
+        if self._bug != "sessions-from-snapshot":  # the bug keeps old deadlines of an installed snapshot
             self._deadlines = {}
         for session, (ttl_s, _) in self.state.sessions.items():
             self._deadlines.setdefault(session, now + ttl_s)
@@ -275,7 +275,7 @@ class Node:
     # time
 
     def tick(self) -> None:  # noqa: C901 - one line for each thing that time brings
-        """Raises OSError if the disk refuses; the node goes on."""
+        """Raises OSError if the disk fails; the node goes on."""
         if self._behind:
             self._behind_ticks = (self._behind_ticks + 1) % 40
             if self._behind_ticks == 0:
@@ -283,7 +283,7 @@ class Node:
                 self._behind = []
         if self.role != "leader":
             self._silent += 1
-            # counted in ticks: while this process stood still, the leader's messages waited with it
+            # counted in ticks, because the leader's messages waited while this process was frozen
             if self._silent > self._patience:
                 self._stand(really=False)
             return
@@ -319,12 +319,12 @@ class Node:
         since_s = self._now() - self._election_s
         return 1 + sum(heard_s >= since_s for heard_s in self._heard.values()) < self._quorum()
 
-    # what users ask
+    # requests of users
 
     def propose(self, command: Entry, done: Done) -> bool:
-        """Calls `done` with the command's answer once it is committed; None if it is not known whether it ever is.
+        """Calls `done` with the answer once the command is committed; with None if its fate stays unknown.
 
-        False: this server does not lead. Raises OSError.
+        Returns False if this server does not lead. Raises OSError.
         """
         if self.role != "leader":
             return False
@@ -347,11 +347,11 @@ class Node:
         return True
 
     def read_alone(self) -> State | None:
-        """For a follower that cannot reach its leader; None: it must not answer."""
+        """The state from which a follower without its leader answers; None if it must not answer."""
         return self.state if self._bug == "stale-read-after-install" and self._fresh else None
 
     def renew(self, session: str, done: Done) -> bool:
-        """Calls `done` with whether the session lives, or None. Its time begins again, now."""
+        """Calls `done` with whether the session lives, or None if unknown. Its TTL starts again now."""
         now = self._now()
 
         def confirmed(state: State | None) -> None:
@@ -369,7 +369,7 @@ class Node:
         return self.read(confirmed)
 
     def _serve(self) -> None:
-        """Answers reads that enough servers confirmed; the noop tells what was committed before this term."""
+        """Answers reads that enough servers confirmed, once the commit of the noop shows what was committed before."""
         confirmed = sorted([self._round, *self._acked.values()], reverse=True)[self._quorum() - 1]
         if self.commit < self._noop:
             return
@@ -408,7 +408,7 @@ class Node:
         self._send(other, {**message, "r": self._round})
 
     def _install(self, other: str) -> None:
-        """Sends the next part of the snapshot, not faster than planned: an install takes a while."""
+        """Sends the next part of the snapshot at the planned pace, so that an install takes a while."""
         going = self._installs.setdefault(other, {"snapshot": self._snapshot, "n": 0, "at_s": 0.0})
         if self._now() < going["at_s"]:
             return
@@ -424,7 +424,7 @@ class Node:
         self._send(other, part)
 
     def receive(self, message: Fields) -> None:  # noqa: C901, PLR0912 - one branch for each kind of message
-        """Raises OSError if the disk refuses: the message counts as lost."""
+        """Raises OSError if the disk fails: the message then counts as lost."""
         kind, term, sender = message["k"], message["t"], message["f"]
         if kind == "pre":
             self._send(sender, {"k": "pred", "for": term, "ok": self._would_vote(message, term)})
@@ -433,7 +433,7 @@ class Node:
             self._follow(term)
             if kind == "pred":  # refused for its old term: it asks again soon
                 self._silent = int(self._patience)
-        if kind == "pred":  # also of a server in an earlier term
+        if kind == "pred":  # also from a server in an earlier term
             if self.role == "follower" and not self.leader and message["ok"] and message["for"] == self.term + 1:
                 self._votes.add(sender)
                 self._count()
@@ -463,7 +463,7 @@ class Node:
 
     def _up_to_date(self, message: Fields) -> bool:
         if self._bug == "vote-before-recovery" and self._now() - self._began_s < 1.5:
-            return True  # its own log is not read yet
+            return True  # as if its own log were not read yet
         return (message["lt"], message["li"]) >= (self.term_at(self.last) or 0, self.last)
 
     def _would_vote(self, message: Fields, term: int) -> bool:
@@ -491,13 +491,13 @@ class Node:
         self._send(message["f"], {**answer, "r": message["r"]})
 
     def _part(self, message: Fields) -> None:
-        """One part of a snapshot. The answer names the part that it wants next."""
+        """Handles one part of a snapshot. The answer names the part that this server wants next."""
         index, term, n = message["si"], message["st"], message["n"]
         going = self._chunks
         if n == 0 or going.get("of") != (message["f"], self.term, index):
             going = self._chunks = {"of": (message["f"], self.term, index), "parts": []}
             if self._bug == "hole-after-broken-install" and n == 0 and index > self.commit:
-                # as if all of it were here already; if the rest never comes, what is between is missing
+                # as if the whole snapshot were here; if the rest never comes, the entries in between are missing
                 self._rewrite(index, term, [])
                 self.commit = self.applied = index
         if n == len(going["parts"]):
@@ -552,7 +552,7 @@ class Node:
             going["n"] = message["n"]
 
     def _advance(self) -> None:
-        """Commits what enough servers have, if it is of this term (Raft, 5.4.2)."""
+        """Commits the entries that enough servers have, if the last one is of this term (Raft, 5.4.2)."""
         index = sorted([self.last, *self._match.values()], reverse=True)[self._quorum() - 1]
         if index > self.commit and self.term_at(index) == self.term:
             self.commit = index

@@ -1,4 +1,4 @@
-"""Probes of the replicated store, and who leads it."""
+"""Probes of the replicated store, and the server that leads it."""
 
 from __future__ import annotations
 

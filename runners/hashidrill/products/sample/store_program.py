@@ -1,8 +1,8 @@
 """A server of the small replicated store: `python -c SOURCE CONFIG`, with a JSON file as CONFIG.
 
 It gives a node its clock, its files and its network, and answers a part of Consul's API: KV with compare-and-set and
-locks, sessions, reads that are linearizable unless they say `stale`. Servers talk over UDP: Raft survives lost
-messages, and a connection that outlives a partition would delay the ones after it.
+locks, sessions, reads that are linearizable unless they say `stale`. Servers talk over UDP, because Raft survives lost
+messages, and a TCP connection that outlives a partition would delay later messages.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Files:
             self.rewrite(0, 0, [])
         whole = []
         for line in (self._folder / "log").read_bytes().splitlines(keepends=True):
-            if not line.endswith(b"\n"):  # it was killed while it wrote this one
+            if not line.endswith(b"\n"):  # the server was killed while it wrote this line
                 break
             whole.append(json.loads(line))
             self._size += len(line)
@@ -68,7 +68,7 @@ class Files:
     def append(self, entries: Entries) -> None:
         data = b"".join(json.dumps(entry).encode() + b"\n" for entry in entries)
         began_s = time.monotonic()
-        os.ftruncate(self._log, self._size)  # whatever an append that failed has left
+        os.ftruncate(self._log, self._size)  # removes what a failed append has left
         if os.write(self._log, data) < len(data):
             raise OSError("the disk is full")
         os.fsync(self._log)
@@ -91,7 +91,7 @@ class Files:
     def begin_snapshot(self, snapshot: Fields, done: Callable[[], None]) -> None:
         def save() -> None:
             text = json.dumps(snapshot)
-            size = len(text) // 8 + 1  # in parts, so that the log's own writes come between
+            size = len(text) // 8 + 1  # in parts, so that the log's own writes can come between
             try:
                 with self._lock:
                     if snapshot["index"] > self._saved:
@@ -167,10 +167,10 @@ class Server(asyncio.DatagramProtocol):
         self._do(self._node.receive, json.loads(data))
 
     def error_received(self, exc: Exception) -> None:
-        """A server that is not there refuses datagrams: they are lost, as others are."""
+        """A host whose server is down refuses datagrams: they count as lost, like others."""
 
     def _do(self, act: Callable[..., Any], *args: Any) -> Any:
-        """Raises nothing for a sick disk: what was to be done is not done."""
+        """Runs `act`, and sends the node's messages. If the disk fails, logs that and returns None."""
         try:
             return act(*args)
         except OSError as error:
@@ -245,7 +245,7 @@ class Server(asyncio.DatagramProtocol):
         return b"[]"
 
     async def _wait(self, ask: Callable[[Done], bool]) -> Any:
-        """Raises RefusedError without an answer: whatever was asked for may happen or not. Raises OSError."""
+        """Raises RefusedError if no answer comes: the change may or may not happen later. Raises OSError."""
         future = asyncio.get_running_loop().create_future()
 
         def act() -> None:
@@ -274,7 +274,7 @@ class Server(asyncio.DatagramProtocol):
             alone = self._node.read_alone()
             if method == "GET" and alone is not None:
                 return _entries(alone, path, asked)
-            raise RefusedError(500, f"{leader}, which leads, does not answer: {error!r}") from None
+            raise RefusedError(500, f"the leader, {leader}, does not answer: {error!r}") from None
 
     async def _passed_on(self, leader: str, head: bytes, body: bytes) -> bytes:
         reader, writer = await asyncio.open_connection(self._peers[leader], self._port)

@@ -44,27 +44,27 @@ Bug = Literal[
     "async-when-slow",
     "lock-lease-in-ticks",
 ]
-"""What each does, and which faults show it: playbooks/local-datacenter.md."""
+"""playbooks/local-datacenter.md says what each bug does, and which faults show it."""
 
 
 class Store(Strict):
-    """A small replicated store: Raft, keys, and locks with sessions. Consul's loads fit: it has a part of its API."""
+    """A small replicated store: Raft, keys, and locks with sessions. It has the part of Consul's API that loads use."""
 
-    servers: int = Field(default=3, ge=1, le=7, description="How many there are: replica-1 and so on")
+    servers: int = Field(default=3, ge=1, le=7, description="Number of servers: replica-1 and so on")
     election: Annotated[Duration, Field(ge=0.2, le=10)] = Field(
         default=Duration("600ms"),
-        description="How long replica-1 waits for a leader before it stands for election; each later one waits longer",
+        description="How long replica-1 waits for a leader before it asks for votes; each later replica waits longer",
     )
     snapshot_every: int = Field(default=100, ge=10, le=100_000, description="Entries from one snapshot to the next")
     trailing: int = Field(default=120, ge=0, le=100_000, description="Entries that stay in the log after a snapshot")
     install_takes: Annotated[Duration, Field(gt=0, le=60)] = Field(
         default=Duration("1s"), description="How long the install of a snapshot takes"
     )
-    bug: Bug | None = Field(default=None, description="The planted bug, which two or three faults in order show")
+    bug: Bug | None = Field(default=None, description="A planted bug; two or three faults, in order, show it")
 
 
 PORT = 8500
-"""That of Consul's API, which faults on a port mean if nothing else is said."""
+"""The port of Consul's API, which is the default of faults that target a port."""
 
 
 class StoreService(LedServers):
@@ -76,7 +76,7 @@ class StoreService(LedServers):
     roles: ClassVar[tuple[str, ...]] = ("leader", "followers", "one-follower", "servers", "all")
     many: ClassVar[tuple[str, ...]] = ("followers", "servers", "all")
     signals: ClassVar[Mapping[str, type[Quantity] | None]] = {
-        "store.leader": None,  # 1 while there is one, otherwise 0
+        "store.leader": None,  # 1 while there is a leader, otherwise 0
         "store.term": None,
         "store.commit_index": None,
         "store.snapshots": None,  # how many a server began since it started
@@ -109,7 +109,7 @@ class StoreService(LedServers):
         return []
 
     def agent(self, site: Site) -> AgentPlan:
-        """Raises DatacenterError if agents have no Python to run it."""
+        """Raises DatacenterError if agents have no Python to run the program."""
         from hashidrill.products.sample import store, store_program  # noqa: PLC0415 - the command line needs the kinds
 
         config: dict[str, Any] = {
@@ -153,7 +153,7 @@ class StoreService(LedServers):
 
 
 def _alone(source: str) -> str:
-    """The program without what stands before it: the algorithm, and its import of annotations."""
+    """The program without its imports of the algorithm, whose source precedes it, and of annotations."""
     return "".join(
         line for line in source.splitlines(keepends=True) if not line.startswith(("from hashidrill", "from __future__"))
     )

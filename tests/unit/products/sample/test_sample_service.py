@@ -59,8 +59,8 @@ def test_each_is_told_where_the_store_is_and_what_the_yaml_says_of_it():
 @pytest.mark.parametrize(
     ("cache", "wrong"),
     [
-        ({"database": 2}, "of database 2, and there are 1"),
-        ({"memory": True, "bypass_after": "1s"}, "no disk to go round"),
+        ({"database": 2}, "caches database 2, but only 1 exist"),
+        ({"memory": True, "bypass_after": "1s"}, "no disk to bypass"),
     ],
 )
 def test_a_cache_of_nothing_or_round_nothing_is_refused(cache, wrong):

@@ -105,7 +105,7 @@ def change_reply(answer: Answer) -> Reply:
 
 
 def timed_out_at_the_end() -> Reply:
-    return Reply("unknown", error="not there when the load was stopped", reason=Reason.CANCELLED)
+    return Reply("unknown", error="had not ended when the load was stopped", reason=Reason.CANCELLED)
 
 
 Timeout = Annotated[Duration, Field(gt=0, description="Give up an operation after this long; its outcome is unknown")]
