@@ -112,7 +112,7 @@ def test_success_that_a_status_claims_without_an_effect_is_invalid(system, contr
 def test_a_network_policy_of_several_labels_hits_nothing_there_and_is_neither_imported_nor_run_here():
     """litmus-go gives pod-network-partition one label: of `app=consul,component=server` it makes `app=`, and Pass."""
     theirs = {**ENGINE, "spec": {**ENGINE["spec"], "experiments": [{"name": "pod-network-partition", "spec": {}}]}}
-    with pytest.raises(UnsupportedError, match="reads one label of appinfo, which says no role, and of several none"):
+    with pytest.raises(UnsupportedError, match="reads appinfo only if that has one label, which names no role"):
         imported("theirs.yaml", json.dumps(theirs))
     params = {"experiment": "pod-network-partition", "effect": "silent"}
     with pytest.raises(ValidationError, match="hits every pod with the label of the engine"):

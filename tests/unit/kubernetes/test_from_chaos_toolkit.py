@@ -157,22 +157,22 @@ NO_EQUAL = [
     (probe(python("chaosk8s.pod.probes.pods_in_phase"), True), r"chaosk8s\.pod\.probes\.pods_in_phase: .* no cluster"),
     (probe(python("chaosprometheus.probes.query"), True), r"write a `prometheus` probe"),
     (probe(python("chaosaws.ec2.probes.count"), 1), r"cloud provider"),
-    (probe(PAGE, True), r"the tolerance True is never met"),
-    (probe(PAGE, "200"), r"'200' is never met"),
-    (probe(PAGE, []), r"\[\] is never met"),
+    (probe(PAGE, True), r"never meets the tolerance True"),
+    (probe(PAGE, "200"), r"never meets the tolerance '200'"),
+    (probe(PAGE, []), r"never meets the tolerance \[\]"),
     (probe(PAGE, {"type": "jsonpath", "path": "$.a[?(@.b>1)]", "target": "body"}), r"one value in the body"),
     (probe(PAGE, {"type": "jsonpath", "path": "$.error", "target": "body", "count": 0}), r"one value in the body"),
     (probe(PAGE, {"type": "jsonpath", "path": "$.status", "expect": 200}), r"one value in the body"),
     (probe(PAGE, {"type": "jsonpath", "path": "$.a", "target": "headers"}), r"one value in the body"),
-    (probe(PAGE, {"type": "probe", "name": "x"}), r"cannot be said of an answer"),
-    (probe(PAGE, {"type": "range", "target": "status", "range": [200, 299]}), r"cannot be said of an answer"),
-    (probe(PAGE, {"type": "regex", "pattern": "ok"}), r"cannot be said of an answer"),
-    (probe({**PAGE, "method": "DELETE"}), r"sends no DELETE"),
+    (probe(PAGE, {"type": "probe", "name": "x"}), r"no http probe can express"),
+    (probe(PAGE, {"type": "range", "target": "status", "range": [200, 299]}), r"no http probe can express"),
+    (probe(PAGE, {"type": "regex", "pattern": "ok"}), r"no http probe can express"),
+    (probe({**PAGE, "method": "DELETE"}), r"cannot send DELETE"),
     (probe({**PAGE, "method": "POST", "arguments": {"a": 1}}), r"its arguments are not JSON"),
-    (probe({**PAGE, "url": "http://a/?t=${token}"}), r"the secret token is in it"),
-    (probe(process("echo up"), {"type": "regex", "target": "stdout", "pattern": "up"}), r"takes an exit code, not"),
-    (probe(process("true"), [0, 1]), r"takes an exit code, not \[0, 1\]"),
-    (probe(process("true"), True), r"takes an exit code, not True"),
+    (probe({**PAGE, "url": "http://a/?t=${token}"}), r"it holds the secret token"),
+    (probe(process("echo up"), {"type": "regex", "target": "stdout", "pattern": "up"}), r"expects an exit code, not"),
+    (probe(process("true"), [0, 1]), r"expects an exit code, not \[0, 1\]"),
+    (probe(process("true"), True), r"expects an exit code, not True"),
 ]
 
 
@@ -198,15 +198,15 @@ def test_a_probe_without_an_equal_does_not_just_fall_away(asked, why):
         ([action(python("load.single"))], r"method: no action in it breaks anything"),
         ([], r"method: no action in it breaks anything"),
         ([action(process("systemctl start consul"))], r"method: no action in it breaks anything"),
-        ([action(process("systemctl stop shop"))], r"method\.stop: systemctl stop shop: say which fault"),
+        ([action(process("systemctl stop shop"))], r"method\.stop: systemctl stop shop: name the fault"),
         (
             [action(process("tc qdisc add dev eth0 root netem delay 1s"))],
-            r"method\.stop: tc qdisc add .*say which fault",
+            r"method\.stop: tc qdisc add .*name the fault",
         ),
         ([action(python("os.rename", src="a"))], r"method\.stop: os\.rename: hashidrill calls no function"),
-        ([action(python("chaosk8s.node.actions.drain_nodes"))], r"drain_nodes: hashidrill asks no cluster"),
+        ([action(python("chaosk8s.node.actions.drain_nodes"))], r"drain_nodes: hashidrill calls no cluster"),
         ([action(python("chaosaws.ec2.actions.stop_instance"))], r"stop_instance: it stops machines"),
-        ([action(PAGE)], r"method\.stop: GET http://client-1:8500/v1/status/leader: say which fault"),
+        ([action(PAGE)], r"method\.stop: GET http://client-1:8500/v1/status/leader: name the fault"),
     ],
 )
 def test_an_experiment_that_breaks_nothing_does_not_pass(method, why):
@@ -242,7 +242,7 @@ SHOP = {"shop": {"type": "env", "key": "HASHIDRILL_TEST_SHOP"}}
         (theirs(asks=[{"type": "probe", "name": "p", "provider": PAGE}]), r"probes\.p\.tolerance: it is missing"),
         (theirs(asks=[{"ref": "q", "tolerance": 200}]), r"probes\[0\]\.ref: 'q' is not a probe with this tolerance"),
         (theirs(asks=[probe({**PAGE, "timeout": "x"})]), r"timeout: 'x' is not a number of seconds"),
-        (theirs(asks=[probe({**PAGE, "url": "${shop}/"})]), r"url: nothing in .* is called \$\{shop\}"),
+        (theirs(asks=[probe({**PAGE, "url": "${shop}/"})]), r"url: neither configuration nor .* has \$\{shop\}"),
         (
             theirs(asks=[probe({**PAGE, "url": "${shop}/"})], configuration=SHOP),
             r"\d+: configuration\.shop: the variable HASHIDRILL_TEST_SHOP is not set",
@@ -259,7 +259,7 @@ SHOP = {"shop": {"type": "env", "key": "HASHIDRILL_TEST_SHOP"}}
             theirs(asks=[probe({**PAGE, "headers": {"A": "${t}"}})], secrets={"t": "hunter2"}),
             r"secrets\.t: a secret has to be in a variable",
         ),
-        (theirs(action(process("hashidrill run a")), action()), r"method: it runs hashidrill besides"),
+        (theirs(action(process("hashidrill run a")), action()), r"method: it runs hashidrill and has"),
         (theirs(action(process("hashidrill gate a b"))), r"arguments: only `run EXPERIMENT` can be read"),
         (theirs(*[action()] * 21), r"it has more than 20 steps"),
     ],
@@ -271,7 +271,7 @@ def test_what_is_wrong_is_told_with_its_line(data, why):
 
 
 def test_whom_an_action_hits_has_to_be_said():
-    with pytest.raises(UnsupportedError, match=r"\d+: method\.stop: process\.kill does the same; say whom with --on"):
+    with pytest.raises(UnsupportedError, match=r"\d+: method\.stop: process\.kill does the same; name the target with"):
         made(theirs(action()), on="")
 
 
@@ -304,12 +304,12 @@ def test_all_that_falls_away_is_named():
     found = made(data)
     said = " | ".join(found.lost)
     for part in (
-        "method.stop.background (True): steps begin when theirs do",
+        "method.stop.background (True): here no step waits",
         "method.logs: chaosk8s.pod.probes.read_pod_logs: ",
         "its answer decided nothing",
         "probes.page.timeout: it waits as long as it takes; here 10s",
-        "probes.page.provider.max_retries (3): each look is one request",
-        "probes[1]: it asks page again",
+        "probes.page.provider.max_retries (3): each measurement is one request",
+        "probes[1]: it repeats page",
         "contributions: it weighs",
         "extensions: hashidrill reads no extensions",
         "controls.slack: hashidrill has no controls",
@@ -381,7 +381,7 @@ def test_the_command_says_what_is_lost_and_what_to_fill_in(tmp_path):
     there = tmp_path / "ours.yaml"
     said = called("import", "-", "-o", str(there), input=json.dumps(data))
     assert said.exit_code == 0
-    assert "to fill in: method.stop: tc qdisc add: say which fault does this" in said.stderr
+    assert "to fill in: method.stop: tc qdisc add: name the fault that does this" in said.stderr
     checked = CliRunner().invoke(app, ["validate", str(there)])
     assert "there is no fault 'fill-in'" in checked.output + checked.stderr
     assert json.loads(called("import", "-", "--json", input=json.dumps(data)).stdout)["method"][0]["fault"] == "fill-in"

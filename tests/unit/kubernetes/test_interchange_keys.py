@@ -354,7 +354,7 @@ def test_a_template_after_its_parents_deadline_never_begins():
     ]
     steps, said = steps_of(chaos("Workflow", entry="all", templates=templates))
     assert len(steps) == 1
-    assert "spec.templates.second: it never begins: a deadline above it is over after 30s" in said
+    assert "spec.templates.second: it never begins: a parent's deadline ends after 30s" in said
 
 
 MEANINGS = [
@@ -483,11 +483,11 @@ OTHER_FAULTS = [
     (flow(LOSS, {"deadline": "9s", "schedule": {}}), (), "spec.templates.it.schedule: hashidrill does not read"),
     (chaos("Workflow", entry="a", templates=[{"name": "a"}, {"name": "a"}]), (), "is the name of two templates"),
     (paused(), (), "metadata.annotations.experiment.chaos-mesh.org/pause: it is paused"),
-    (machine("process", process="envoy", signal=9), ON, "spec.process.process: 'envoy' is another program"),
+    (machine("process", process="envoy", signal=9), ON, "spec.process.process: 'envoy' is not consul"),
     (machine("network-loss", percent="9", **{"egress-port": "8300"}), ON, "spec.network-loss.egress-port: "),
     (machine("network-delay", **PM_DELAY, **{"source-port": "80,443"}), ON, "spec.network-delay.source-port: "),
     (machine("network-delay", **PM_DELAY, **{"ip-protocol": "udp"}), ON, "spec.network-delay.ip-protocol: 'udp'"),
-    (machine("network-delay", **PM_DELAY, **{"ip-address": "10.0.0.2"}), ON, "this address alone; say --from"),
+    (machine("network-delay", **PM_DELAY, **{"ip-address": "10.0.0.2"}), ON, "this address; use --from"),
     (machine("network-delay", **PM_DELAY, **{"accept-tcp-flags": "SYN"}), ON, "accept-tcp-flags: 'SYN'"),
     (
         machine("network-partition", direction="to", **{"ip-protocol": "tcp"}),
@@ -500,12 +500,12 @@ OTHER_FAULTS = [
         "spec.network-partition.direction: '' cannot be translated",
     ),
     (engine("pod-network-loss", DESTINATION_IPS="10.0.0.9"), (), "env.DESTINATION_IPS: '10.0.0.9'"),
-    (engine("pod-network-partition"), (), "it reads one label of appinfo, which says no role, and of several none"),
+    (engine("pod-network-partition"), (), "it reads appinfo only if that has one label, which names no role"),
     (engine("pod-network-partition", POLICY_TYPES="ingress"), ON, "env.POLICY_TYPES: 'ingress'"),
     (engine("pod-network-partition", PORTS="8300"), ON, "env.PORTS: '8300'"),
-    (engine("pod-network-partition", POD_SELECTOR="app=x"), ON, "POD_SELECTOR: 'app=x': its NetworkPolicy lets these"),
+    (engine("pod-network-partition", POD_SELECTOR="app=x"), ON, "POD_SELECTOR: 'app=x': its NetworkPolicy spares"),
     (engine("container-kill", SIGNAL="SIGSTOP"), (), "env.SIGNAL: 'SIGSTOP'"),
-    (engine("container-kill", TARGET_CONTAINER="envoy"), (), "env.TARGET_CONTAINER: 'envoy' is another program"),
+    (engine("container-kill", TARGET_CONTAINER="envoy"), (), "env.TARGET_CONTAINER: 'envoy' is not consul"),
     (engine("pod-delete", SIGNAL="SIGTERM"), (), "env.SIGNAL: hashidrill does not read this here"),
     (engine("pod-delete", PODS_AFFECTED_PERC="50"), (), "env.PODS_AFFECTED_PERC: "),
     (engine("pod-delete", PODS_AFFECTED_PERC="100", SEQUENCE="serial"), (), "env.SEQUENCE: "),
@@ -515,7 +515,7 @@ OTHER_FAULTS = [
     (engine("pod-delete", spec={"selectors": {"pods": [{"names": "a"}]}}), (), "spec.selectors.pods: "),
     (engine("pod-cpu-hog"), (), "like pod-cpu-hog; cpu.throttle is the nearest; .*litmus.pod_cpu_hog runs it"),
     (engine("pod-dns-error"), (), "litmus.experiment runs it"),
-    (engine("pod-autoscaler"), (), "it hits every workload with the label of the engine, and a fault hits one agent"),
+    (engine("pod-autoscaler"), (), "it hits every workload with the label of the engine, but a fault hits one agent"),
     (engine("node-taint"), (), "it hits a node and everything on it"),
     (engine("spring-boot-latency"), (), "no agent of Consul, Nomad or Vault runs in a JVM"),
     (engine("ec2-stop-by-id"), (), "it stops machines or volumes of a cloud provider"),
@@ -525,7 +525,7 @@ OTHER_FAULTS = [
     (chaos("PodChaos", action="container-kill", **SERVERS), ON, "spec.containerNames: it is missing"),
     (DEFAULTS, (), "ChaosExperiment .*: it has defaults; put the ChaosEngine that names it into the same file"),
     ([{"apiVersion": "argoproj.io/v1alpha1", "kind": "CronWorkflow"}], (), "import each ChaosEngine of its templates"),
-    ([*OTHERWISE, *engine("pod-delete")], (), "definition.env[1].name: 'FORCE' is there twice, with two values"),
+    ([*OTHERWISE, *engine("pod-delete")], (), "definition.env[1].name: 'FORCE' appears twice, with two values"),
     (
         chaos(
             "PodChaos",
@@ -542,7 +542,7 @@ OTHER_FAULTS = [
             "PodChaos", action="pod-kill", mode="all", selector={"labelSelectors": {**VAULT, "vault-active": "maybe"}}
         ),
         (),
-        "vault-active=maybe names no agent",
+        "vault-active=maybe does not name an agent",
     ),
     (chaos("PodChaos", action="pod-kill", **SERVERS), SIDE, "--from 'consul:servers': none of its faults has"),
     ([{"apiVersion": "v1", "kind": "List", "items": []}], (), "it has no objects"),

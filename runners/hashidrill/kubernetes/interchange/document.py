@@ -1,4 +1,4 @@
-"""A foreign file, read key by key so that no key is dropped silently, and its steps."""
+"""Reads a foreign file key by key, so that no key is dropped silently; and the steps that the file becomes."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _MOST_PERCENT = 100.0
 
 
 class UnsupportedError(UsageError):
-    """Something in a foreign file that an experiment cannot say; the message names its place."""
+    """Something in a foreign file that an experiment cannot express; the message names its place."""
 
 
 class Document:
     """One mapping. Each key is read by its type, reported as lost, or refused; `unread` lists all others.
 
-    All getters raise UnsupportedError with the key's place for a value of another type. A missing key, null and ""
+    If a value has the wrong type, all getters raise UnsupportedError with the key's place. A missing key, null and ""
     are the same, as in Kubernetes.
     """
 
     def __init__(self, value: Any, at: str, of: tuple[list[Document], list[str]]) -> None:
-        """`at`: its place in the file. `of`: all documents of the file, and what of them is lost."""
+        """`at`: its place in the file. `of`: all documents of the file, and the messages about lost parts."""
         if not isinstance(value, Mapping):
             raise UnsupportedError(f"{at or 'it'}: expected keys and values, got {shown(value)}")
         self.at, self._value, self._of = at, value, of
@@ -45,12 +45,12 @@ class Document:
         return f"{self.at}.{key}" if self.at else str(key)
 
     def has(self, key: str) -> bool:
-        """Whether there is a value. The key still has to be read."""
+        """Whether the key has a value; this does not count as reading it."""
         value = self._value.get(key)
         return value is not None and not (isinstance(value, (str, list, Mapping)) and not value)
 
     def line(self, place: str) -> int:
-        """The line of a place in the file, from 1; 0 if it is not in this mapping, or not known."""
+        """The line of a place in the file, from 1; 0 if the place is not in this mapping, or its line is unknown."""
         marks = getattr(self._value, "lc", None)
         if marks is None:
             return 0
@@ -58,7 +58,7 @@ class Document:
         return int(lines.get(place, marks.line if place == self.at else -1)) + 1
 
     def settle(self) -> None:
-        """Nothing in it is read any more, and a message covers all of it."""
+        """Marks everything in this mapping as read, because a message already covers it."""
         for one in self._of[0]:
             if one is self or one.at.startswith(f"{self.at}."):
                 one._seen.update(one._value)  # noqa: SLF001 - of its own class
@@ -68,7 +68,7 @@ class Document:
         return [str(key) for key in self._value if self.has(key)]
 
     def value(self, key: str) -> Any:
-        """The value as it is; None where there is none."""
+        """The unchanged value; None if there is none."""
         self._seen.add(key)
         value = self._value.get(key)
         return None if value == "" else value
@@ -96,7 +96,7 @@ class Document:
         return value
 
     def number(self, key: str, default: float = 0.0, *, most: float = 1e12) -> float:
-        """Not negative, written as a number or as its text."""
+        """A number from 0 to `most`, written as a number or as text."""
         text = self.text(key)
         try:
             value = float(text) if text else default
@@ -120,7 +120,7 @@ class Document:
         return value
 
     def seconds(self, key: str, *, needed: bool = False) -> float:
-        """A duration as Go writes it; 0 where there is none."""
+        """A duration as Go writes it; 0 if there is none."""
         text = self.text(key, needed=needed)
         return go_seconds(text, self.place(key)) if text else 0.0
 
@@ -131,7 +131,7 @@ class Document:
         return value
 
     def part(self, key: str) -> Document:
-        """The mapping there; an empty one where there is none."""
+        """The mapping at that key; an empty mapping if there is none."""
         value = self._value.get(key)
         self._seen.add(key)
         if key not in self._parts:
@@ -139,7 +139,7 @@ class Document:
         return self._parts[key]  # type: ignore[no-any-return]
 
     def parts(self, key: str, *, by: str = "") -> list[Document]:
-        """The mappings in the list there; in messages each is called by its `by`, or by its number."""
+        """The mappings in the list at that key; messages call each by its value of the key `by`, or by its number."""
         if key not in self._parts:
             self._seen.add(key)
             value = [] if self._value.get(key) is None else self._value[key]
@@ -153,7 +153,7 @@ class Document:
         return self._parts[key]  # type: ignore[no-any-return]
 
     def lose(self, why: str, *keys: Any) -> None:
-        """Reports the existing ones of these keys as lost."""
+        """Reports those of these keys that have a value as lost."""
         self._seen.update(keys)
         if given := [key for key in keys if self.has(key)]:
             value = self._value[given[0]]
@@ -161,7 +161,7 @@ class Document:
             self._of[1].append(f"{self.place(', '.join(map(str, given)))}{brief}: {why}")
 
     def lose_rest(self, why: str, *, but: str = "") -> None:
-        """Reports all unread keys as lost, except the one that is read later."""
+        """Reports all unread keys as lost, except `but`, which is read later."""
         self.lose(why, *(key for key in self._value if key not in self._seen and key != but))
 
     def lose_all(self, why: str) -> None:
@@ -169,14 +169,14 @@ class Document:
         self._of[1].append(f"{self.at}: {why}")
 
     def refuse(self, why: str, *keys: str) -> None:
-        """Raises UnsupportedError for the first of those keys that is there."""
+        """Raises UnsupportedError for the first of those keys that has a value."""
         self._seen.update(keys)
         for key in keys:
             if self.has(key):
                 raise UnsupportedError(f"{self.place(key)}: {shown(self._value[key])}: {why}")
 
     def unread(self) -> list[str]:
-        """The places of the keys that nothing has looked at."""
+        """The places of the keys that nothing has read."""
         return [self.place(key) for key in self._value if key not in self._seen]
 
     def known(self) -> list[str]:
@@ -184,7 +184,7 @@ class Document:
 
 
 def check_read(documents: Iterable[Document]) -> None:
-    """Raises UnsupportedError that names every key that nothing has looked at."""
+    """Raises UnsupportedError that names every key that nothing has read."""
     for one in documents:
         if unread := one.unread():
             raise UnsupportedError(
@@ -205,7 +205,7 @@ def go_seconds(value: Any, at: str) -> float:
 
 
 class Parameters:
-    """The parameters of a step that is exported; `unread` says which of those that were written nothing looked at."""
+    """The parameters of an exported step; `unread` lists those that the experiment sets and that nothing has read."""
 
     def __init__(self, model: BaseModel) -> None:
         self._model, self._seen = model, set[str]()
@@ -221,9 +221,9 @@ class Parameters:
 
 
 FILL_IN = "fill-in"
-"""The kind of what has no equal. There is no such kind, so `validate` and `run` refuse it."""
+"""The kind of everything without an equivalent. No such kind exists, so `validate` and `run` refuse it."""
 ONCE_S = 3.0
-"""The length of a step that is over at once, which has none in a foreign file."""
+"""The length, in seconds, of a step that happens once and has no length in a foreign file."""
 MOST_STEPS = 20
 ONE_INTERFACE, RATE_ALONE = "a local host has one network interface", "network.bandwidth has a rate alone"
 Faults = list[tuple[str, dict[str, Any]]]
@@ -233,7 +233,7 @@ Link = dict[str, Any]
 
 @dataclass
 class Step:
-    """One step of the future method. Seconds."""
+    """One step of the future method. Times are in seconds."""
 
     fault: str
     on: str
@@ -242,7 +242,7 @@ class Step:
     for_s: float = ONCE_S
     name: str = ""
     why: str = ""
-    """What has to be filled in, and why; "" for nothing."""
+    """What a person must fill in, and why; "" for nothing."""
 
     def as_data(self) -> dict[str, Any]:
         data: dict[str, Any] = {"name": self.name} if self.name else {}
@@ -270,12 +270,12 @@ class Reading:
     why: str = ""
     tags: list[str] = field(default_factory=lambda: ["imported"])
     probes: dict[str, tuple[dict[str, Any], str]] = field(default_factory=dict)
-    """By name: the parameters, and what has to be filled in there."""
+    """For each name: the parameters, and what a person must fill in there."""
     require: list[str] = field(default_factory=list)
     expect: list[dict[str, Any]] = field(default_factory=list)
     recovery_s: float = 20.0
     own: str = ""
-    """The experiment of hashidrill that the file runs; then that is the result."""
+    """The hashidrill experiment that the file runs, if any; it is then the result."""
 
     @property
     def all(self) -> tuple[list[Document], list[str]]:
@@ -285,7 +285,7 @@ class Reading:
         self.lost.append(text)
 
     def add(self, at_s: float, for_s: float, on: str, *faults: tuple[str, dict[str, Any]]) -> None:
-        """Raises UnsupportedError for too many."""
+        """Adds a step for each fault. Raises UnsupportedError for too many steps."""
         for fault, parameters in faults:
             self.steps.append(Step(fault, on, parameters, at_s, for_s))
         if len(self.steps) > MOST_STEPS:
@@ -298,7 +298,7 @@ def seconds(value: float) -> str:
 
 
 def loss_of(percent: float, way: str, side: str, reading: Reading, at: str) -> Faults:
-    """Packet loss `out`, `in` or `both` ways. network.loss is both ways: the share is that of lost round trips."""
+    """Packet loss `out`, `in` or `both` ways. network.loss loses both ways, so that as many round trips are lost."""
     if percent == 100:
         return [("network.partition", {"from": side, "direction": way})]
     each = percent if way == "both" else 100 * (1 - math.sqrt(1 - percent / 100))
@@ -308,17 +308,17 @@ def loss_of(percent: float, way: str, side: str, reading: Reading, at: str) -> F
 
 
 def delay_of(link: Link, delay_s: float, jitter_s: float, reading: Reading, at: str) -> Faults:
-    """Seconds that a round trip takes longer."""
+    """A delay of round trips, in seconds."""
     ends = "it opens to" if link.get("direction") == "out" else "others open to its"
     reading.lose(
-        f"{at}: it delays all packets that are sent; here what is asked on connections that {ends} port {link['port']}"
+        f"{at}: it delays all packets that are sent; here only requests on connections that {ends} port {link['port']}"
     )
     jitter = {"jitter": seconds(jitter_s)} if jitter_s else {}
     return [("network.latency", {**link, "delay": seconds(delay_s), **jitter})]
 
 
 def name_of(written: str) -> str:
-    """A name that an experiment, a step or a probe can have."""
+    """The text as a valid name of an experiment, a step or a probe."""
     name = "-".join(part for part in re.split(r"[^a-z0-9]+", written.lower()) if part)[:50].strip("-")
     return name if name[:1].isalpha() else f"imported-{name}".strip("-")
 

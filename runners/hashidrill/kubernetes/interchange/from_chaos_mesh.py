@@ -39,7 +39,7 @@ _RATES = {
     for power, prefix in enumerate(("", "k", "m", "g", "t"))
     for unit, size in {"bps": 1.0, "bit": 0.125}.items()
 }
-"""As tc reads them: `kbps` are kilobytes a second."""
+"""Bytes per second of each unit, as tc reads it: `kbps` are kilobytes per second."""
 _METHODS = ("read", "write", "fsync")
 _SIGNALS = {
     19: ("process.pause", {}),
@@ -53,7 +53,7 @@ _MOST_DEPTH, _MOST_NODES = 10, 500
 
 
 def read(kind: str, document: Document, reading: Reading) -> None:
-    """Raises UnsupportedError that names what an experiment cannot say."""
+    """Adds the object's steps. Raises UnsupportedError that names what an experiment cannot express."""
     if document.part("metadata").part("annotations").text(_PAUSE) == "true":
         raise UnsupportedError(f"{document.place('metadata')}.annotations.{_PAUSE}: it is paused, and injects nothing")
     spec = document.part("spec")
@@ -76,14 +76,14 @@ def read(kind: str, document: Document, reading: Reading) -> None:
 _WRITTEN = "controllers of Chaos Mesh write it; import the object that it comes from"
 BREAK_NOTHING: Mapping[str, str] = {
     "PhysicalMachine": "import the PhysicalMachineChaos that names it",
-    "RemoteCluster": "import what is to run there",
-    "StatusCheck": "say under `expect` and `guardrails` what must hold",
+    "RemoteCluster": "import what will run there",
+    "StatusCheck": "write what must hold under `expect` and `guardrails`",
     **dict.fromkeys(("PodHttpChaos", "PodIOChaos", "PodNetworkChaos", "WorkflowNode"), _WRITTEN),
 }
 
 
 def _fault(kind: str, spec: Document, reading: Reading, at_s: float, ends_s: float) -> float:
-    """Adds its steps, which end by `ends_s` at the latest; returns when they end, in seconds of the method."""
+    """Adds the fault's steps, which end by `ends_s` at the latest; returns when they end, in seconds of the method."""
     reader = _READERS.get(kind)
     if reader is None:
         stress = "cpu.throttle is the nearest; " if spec.part("stressors").has("cpu") else ""
@@ -110,19 +110,19 @@ def _fault(kind: str, spec: Document, reading: Reading, at_s: float, ends_s: flo
 
 def _machine(spec: Document, reading: Reading) -> str:
     if not reading.on:
-        raise UnsupportedError(f"{spec.at}: whose agent runs on these machines is not said there; say --on SELECTOR")
+        raise UnsupportedError(f"{spec.at}: it does not say which agent runs on these machines; use --on SELECTOR")
     spec.lose(f"--on says {reading.on} instead of the machines", "address", "selector", "mode", "value")
-    spec.lose("chaosd gives it", "uid")
+    spec.lose("chaosd sets it", "uid")
     return reading.on
 
 
 def _pod(spec: Document, reading: Reading, on: str) -> tuple[Faults, bool]:
     action, signal = spec.choice("action", ("pod-kill", "pod-failure", "container-kill")), "KILL"
     if action == "container-kill" and not spec.has("containerNames"):
-        raise spec.wrong("containerNames", "it is missing, and Chaos Mesh asks for it")
+        raise spec.wrong("containerNames", "it is missing, and Chaos Mesh requires it")
     if action == "container-kill":
         own_container(spec, "containerNames", on)
-    spec.lose(f"{action} takes all containers of a pod", "containerNames")
+    spec.lose(f"{action} hits all containers of a pod", "containerNames")
     if action == "pod-failure":
         return [("process.kill", {"signal": "KILL"})], False
     if action == "pod-kill" and spec.whole("gracePeriod"):
@@ -141,8 +141,8 @@ def _network(spec: Document, reading: Reading, on: str) -> tuple[Faults, bool]:
         side = side_of(spec.part("target"), reading)
     elif action == "partition":
         raise UnsupportedError(
-            f"{spec.place('target')}: a partition without one is admitted by Chaos Mesh, and says nothing of the other"
-            " side; write it, or use network.partition by hand"
+            f"{spec.place('target')}: Chaos Mesh accepts a partition without a target, but then the other side is not"
+            " known; write a target, or use network.partition by hand"
         )
     elif direction != "to":
         raise spec.wrong("direction", f"{direction} needs a target, and Chaos Mesh refuses it")
@@ -152,7 +152,7 @@ def _network(spec: Document, reading: Reading, on: str) -> tuple[Faults, bool]:
         return [("network.partition", {"from": side, "direction": _WAYS[direction]})], False
     parts = [name for name in ("delay", "loss", "corrupt", "duplicate", "bandwidth", "rate") if spec.has(name)]
     if action == "netem" and len(parts) > 1:
-        raise spec.wrong("action", f"netem of {' and '.join(parts)} at once: combined netem actions are not supported")
+        raise spec.wrong("action", f"{' and '.join(parts)} at once: combined netem actions are not supported")
     name = parts[0] if action == "netem" and parts else action
     if name not in {"delay", "loss", "bandwidth", "rate"} or name not in parts:
         raise spec.wrong("action", f"no fault on hosts is like {name}; {_NO_EQUAL}")
@@ -162,7 +162,7 @@ def _network(spec: Document, reading: Reading, on: str) -> tuple[Faults, bool]:
 def _traffic(name: str, given: Document, reading: Reading, link: Link, direction: str) -> Faults:
     at = f"{given.at}, direction {direction}"
     if name != "bandwidth" and given.percent("correlation"):
-        given.lose("here each packet has its own chance", "correlation")
+        given.lose("here packets are chosen independently", "correlation")
     given.refuse("no fault on hosts reorders packets", "reorder")
     if name == "loss":
         percent = given.percent("percent" if given.has("percent") else "loss")
@@ -179,7 +179,7 @@ def _traffic(name: str, given: Document, reading: Reading, link: Link, direction
 
 
 def rate_of(given: Document, key: str, default: str = "") -> str:
-    """Raises UnsupportedError."""
+    """A rate in our notation. Raises UnsupportedError."""
     text = given.text(key, default)
     match = re.fullmatch(r"(\d{1,15}(?:\.\d+)?)\s*([a-z]+)", text.lower())
     if match is None or match[2] not in _RATES:
@@ -233,11 +233,11 @@ def _physical(spec: Document, reading: Reading, on: str) -> tuple[Faults, bool]:
 
 
 def _of_machine(name: str, given: Document, reading: Reading, on: str) -> Faults:
-    """What chaosd does to the traffic of a machine: out of it, but for a partition."""
+    """The faults of chaosd on a machine's traffic: on outgoing traffic, except for a partition."""
     given.lose(ONE_INTERFACE, "device")
     given.refuse("no fault on hosts looks at the flags of packets", "accept-tcp-flags")
     if not reading.side and (sides := [key for key in ("ip-address", "hostname") if given.has(key)]):
-        raise given.wrong(sides[0], "it hits traffic with this address alone; say --from SIDE")
+        raise given.wrong(sides[0], "it hits only traffic with this address; use --from SIDE")
     given.lose(f"--from says {reading.side}", "ip-address", "hostname")
     side = reading.side or "all"
     protocol, links = given.text("ip-protocol", "all"), name in {"delay", "bandwidth"}
@@ -265,13 +265,13 @@ _READERS: dict[str, Reader] = {
 _ON_MACHINES = ("network-delay", "network-loss", "network-partition", "network-bandwidth")
 _SIGNALS_SAID = f"there are {', '.join(map(str, sorted(_SIGNALS)))}"
 _NO_EQUAL = (
-    "on an existing datacenter with Chaos Mesh, chaos_mesh.resource takes it, where it makes the agent silent or slow"
+    "on an existing datacenter with Chaos Mesh, chaos_mesh.resource can run it if it makes the agent silent or slow"
 )
 _MACHINES = (
     "on an existing datacenter, a chaosd runs chaos_mesh.physical.process, disk_fill, cpu, partition and bandwidth"
 )
 NO_JVM = "no agent of Consul, Nomad or Vault runs in a JVM"
-CLOUD_ONLY = "it stops machines or volumes of a cloud provider, and hashidrill touches none"
+CLOUD_ONLY = "it stops machines or volumes of a cloud provider, which hashidrill does not touch"
 _OTHERS = {
     "JVMChaos": NO_JVM,
     "BlockChaos": f"disk.latency is the nearest; {_NO_EQUAL}",
@@ -294,7 +294,7 @@ def _schedule(spec: Document, reading: Reading, at_s: float, ends_s: float) -> f
 
 def _embedded(spec: Document, kind: str) -> Document:
     if not spec.has(FIELDS[kind]):
-        raise spec.wrong(FIELDS[kind], f"it is missing, and has the spec of the {kind}")
+        raise spec.wrong(FIELDS[kind], f"it is missing; it must hold the spec of the {kind}")
     return spec.part(FIELDS[kind])
 
 
@@ -308,9 +308,9 @@ def _workflow(spec: Document, reading: Reading) -> None:
     course, before = _Course(spec.place("templates"), templates, reading), len(reading.steps)
     course.add(entry, 0.0, math.inf)
     if len(reading.steps) == before:
-        raise spec.wrong("templates", f"nothing that {shown(entry)} leads to breaks anything")
+        raise spec.wrong("templates", f"no template that {shown(entry)} leads to breaks anything")
     for name in sorted(templates.keys() - course.visited):
-        templates[name].lose_all(f"what begins with {shown(entry)} does not reach it")
+        templates[name].lose_all(f"the entry {shown(entry)} does not lead to it")
 
 
 @dataclass
@@ -333,7 +333,7 @@ class _Course:
             raise UnsupportedError(f"{self.at}: it runs more than {_MOST_NODES} templates; import its parts one by one")
         one = self.templates[name]
         if at_s >= ends_s:
-            self.reading.lose(f"{at}: it never begins: a deadline above it is over after {seconds(ends_s)}")
+            self.reading.lose(f"{at}: it never begins: a parent's deadline ends after {seconds(ends_s)}")
             return ends_s
         self.visited.add(name)
         kind, deadline_s = one.text("templateType"), one.seconds("deadline") or math.inf
@@ -347,7 +347,7 @@ class _Course:
         if kind == "Suspend":
             return at_s if until_s == math.inf else until_s
         if kind == "StatusCheck":
-            one.lose("say in steady_state, guardrails and expect what must hold", "statusCheck", "abortWithStatusCheck")
+            one.lose("steady_state, guardrails and expect say what must hold", "statusCheck", "abortWithStatusCheck")
             self.reading.lose(f"{at}: a StatusCheck; here nothing waits for it")
             return at_s
         return max(self._fault(kind, one, at_s, until_s), at_s if deadline_s == math.inf else until_s)
@@ -358,5 +358,5 @@ class _Course:
         if kind in FIELDS:
             return _fault(kind, _embedded(one, kind), self.reading, at_s, until_s)
         raise UnsupportedError(
-            f"{one.at}: a {kind or 'template without a type'} runs something; a method has no commands"
+            f"{one.at}: a {kind or 'template without a type'} runs a command; a method has no commands"
         )

@@ -1,8 +1,8 @@
-"""Reads an experiment of Chaos Toolkit: its actions become steps, its probes become ours, its hypothesis has to hold.
+"""Reads an experiment of Chaos Toolkit: its actions become steps, its probes become ours, its hypothesis must hold.
 
-What has no equal becomes `fill-in`, a kind that does not exist: `validate` and `run` refuse it until it is replaced. So
-an action that cannot be translated never becomes an experiment that breaks nothing, and a probe never one that judges
-less.
+Anything without an equivalent becomes `fill-in`, a kind that does not exist: `validate` and `run` refuse it until a
+person replaces it. So an action that cannot be translated never yields an experiment that breaks nothing, and a probe
+that cannot be translated never yields one that judges less.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _SAME = {
     "chaosk8s.networking.actions.deny_all_ingress": ("network.partition", {"from": "all", "direction": "in"}, ""),
     "chaosk8s.networking.actions.deny_all_egress": ("network.partition", {"from": "all", "direction": "out"}, ""),
 }
-"""What an action calls: the fault that does the same to an agent, its parameters, and whom it hits by itself."""
+"""For what an action calls: the fault that does the same to an agent, its parameters, and its default target."""
 _ONCE = ("process.restart", "consul.leader.transfer", "vault.step_down")
 _IS_TRAFFIC = "it makes traffic and breaks nothing; write it under `load` or `clients`"
 _IS_UNDO = "a fault ends by itself, after its `for`; here that is the end of the method"
@@ -65,40 +65,40 @@ _BREAK_NOTHING: Mapping[str, str] = {
     **dict.fromkeys(("ab", "chaosk6", "chaoslocust", "hey", "k6", "load", "locust", "vegeta", "wrk"), _IS_TRAFFIC),
     **dict.fromkeys(("systemctl start", "docker start", "docker unpause", "podman start", "podman unpause"), _IS_UNDO),
 }
-"""By the first words of what an action calls."""
+"""For the first words of what an action calls: why it breaks nothing."""
 _PACKAGES: Mapping[str, str] = {
-    "chaosk8s": "hashidrill asks no cluster; `--on` names agents, and experiments with `attach` reach agents in pods",
+    "chaosk8s": "hashidrill calls no cluster here; `--on` names agents, and experiments with `attach` reach pods",
     "chaosprometheus": "write a `prometheus` probe with its query, and a condition on its value",
     "chaosconsul": "write an `http` probe of Consul's API, or one of the faults consul.*",
     "chaostoxi": "name the port: network.latency, network.bandwidth, network.timeout, or toxiproxy.toxic",
     "chaosistio": "tap.fail fails a client's attempts, and network.latency delays connections",
     **dict.fromkeys(("chaosaws", "chaosazure", "chaosgce", "chaosgcp", "chaosgcn", "chaosoci"), CLOUD_ONLY),
 }
-"""By the package of a function: why there is no equal, and what is the nearest."""
+"""For the package of a function: why it has no equivalent, and what comes nearest."""
 _NO_PYTHON = "hashidrill calls no function of an experiment; write a `command` probe, or name the fault"
 _LEFT_OUT = {
     "controls": "hashidrill has no controls; the recording, --metrics and --notify say what happened",
     "rollbacks": "hashidrill reverts every fault by itself, and proves that it is gone",
 }
 _ALWAYS_LOST = (
-    "its verdict is the hypothesis alone; datacenter, load and the first two of expect are a start",
-    "steady-state-hypothesis: asked once before and after the method; here every second, and by the end of the method",
+    "its only verdict is the hypothesis; datacenter, load and the first two of expect are a start",
+    "steady-state-hypothesis: checked once before and after the method; here every second, until the method's end",
 )
 
 
 class _NoEqualError(Exception):
-    """Why something has no equal: its place is filled in by hand."""
+    """Why something has no equivalent: a person must fill in its place."""
 
 
 class _Variables:
-    """`${name}` in texts: values of the configuration now, and where secrets are, which no experiment holds."""
+    """`${name}` in texts: the current values of the configuration, and the places of secrets, which stay outside."""
 
     def __init__(self, document: Document, reading: Reading) -> None:
         self._reading = reading
         self._values: dict[str, Any] = {}
         self._secrets: dict[str, str] = {}
         self._said: dict[str, tuple[bool, str]] = {}
-        """By name: whether its value is known now, and what to say of it."""
+        """For each name: whether its value is known now, and a message about it."""
         given = document.part("configuration")
         for name in given.written():
             self._values[name] = value = given.value(name)
@@ -129,7 +129,7 @@ class _Variables:
         given.settle()
 
     def into(self, value: Any) -> Any:
-        """The value with its variables. Raises UnsupportedError for one that is not known now."""
+        """The value with its variables replaced. Raises UnsupportedError for an unknown variable."""
         if isinstance(value, Mapping):
             return {key: self.into(one) for key, one in value.items()}
         if isinstance(value, list):
@@ -142,7 +142,7 @@ class _Variables:
     def _one(self, match: re.Match[str]) -> Any:
         name = match[1] or match[2]
         if name in self._secrets:
-            raise _NoEqualError(f"the secret {name} is in it, and would be recorded; only a header can end with one")
+            raise _NoEqualError(f"it holds the secret {name}, which would be recorded; only a header may end with one")
         known, said = self._said.get(name, (True, ""))
         if not known:
             raise UnsupportedError(said)
@@ -150,7 +150,7 @@ class _Variables:
         return self._values.get(name, match[0])
 
     def header(self, text: str) -> Any:
-        """A header: text, or where its secret is."""
+        """A header: its text, or the place of its secret."""
         match = _VARIABLE.search(text)
         if match and match.end() == len(text) and (secret := self._secrets.get(match[1] or match[2])):
             return {"env": secret, **({"prefix": text[: match.start()]} if match.start() else {})}
@@ -158,11 +158,11 @@ class _Variables:
 
 
 def read(document: Document, reading: Reading) -> None:
-    """Raises UnsupportedError if it is not an experiment of Chaos Toolkit, or needs a value that is not known now."""
+    """Raises UnsupportedError if this is not an experiment of Chaos Toolkit, or needs a value that is unknown now."""
     reading.title = document.text("title", needed=True)
     reading.why = document.text("description", needed=True)
     if document.value("method") is None:
-        raise document.wrong("method", "it is missing; the actions are there")
+        raise document.wrong("method", "it is missing; it must hold the actions")
     method, hypothesis = document.parts("method", by="name"), document.part("steady-state-hypothesis")
     asked = hypothesis.parts("probes", by="name")
     _around(document, reading)
@@ -185,7 +185,7 @@ def read(document: Document, reading: Reading) -> None:
 
 
 def _around(document: Document, reading: Reading) -> None:
-    """What is there besides the hypothesis and the method."""
+    """Reads the parts besides the hypothesis and the method."""
     reading.tags += [tag for one in document.texts("tags") if (tag := name_of(one)) not in reading.tags]
     document.text("version")
     document.lose("it weighs results for a report", "contributions")
@@ -198,7 +198,7 @@ def _around(document: Document, reading: Reading) -> None:
 
 
 def _own(document: Document, method: list[Document], reading: Reading) -> str:
-    """The experiment of ours that its one action runs; "" if there is no such action."""
+    """The hashidrill experiment that its only action runs; "" if there is no such action."""
     found = ""
     for provider in (one.part("provider") for one in method):
         if provider.value("module") == MODULE and provider.value("func") == "run":
@@ -212,7 +212,7 @@ def _own(document: Document, method: list[Document], reading: Reading) -> str:
             options = [word for word in given if word not in words]
             reading.lost += [f"{provider.place('arguments')}: an experiment has no {word}" for word in options]
     if found and len(method) > 1:
-        raise document.wrong("method", "it runs hashidrill besides other activities; import them without it")
+        raise document.wrong("method", "it runs hashidrill and has other activities; import these without it")
     return found
 
 
@@ -233,7 +233,7 @@ def _words(provider: Document, given: Any) -> list[str]:
 
 @dataclass
 class _Course:
-    """The method in time: where it is, and which faults last to its end."""
+    """The method in time: the current time, and the faults that last to the method's end."""
 
     reading: Reading
     variables: _Variables
@@ -245,7 +245,7 @@ class _Course:
     asked: list[Document] = field(default_factory=list)
 
     def go(self, one: Document) -> None:
-        """One activity of the method."""
+        """Reads one activity of the method."""
         if name := one.text("ref"):
             if name not in self.named:
                 raise one.wrong("ref", f"there is no activity {shown(name)}")
@@ -272,7 +272,7 @@ class _Course:
 
     def _act(self, one: Document) -> None:
         provider, name = one.part("provider"), self._name(one)
-        one.lose("steps begin when theirs do; here nothing waits for the end of an action", "background")
+        one.lose("here no step waits for the end of an action", "background")
         one.lose("a step has its own `for`", "timeout")
         kind = provider.choice("type", _PROVIDERS)
         try:
@@ -288,12 +288,12 @@ class _Course:
         elif nothing:
             one.lose_all(f"{said[:120]}: {nothing}")
         elif said not in _SAME:
-            why = _PACKAGES.get(words[0], _NO_PYTHON) if kind == "python" else "say which fault does this"
+            why = _PACKAGES.get(words[0], _NO_PYTHON) if kind == "python" else "name the fault that does this"
             step = self._fault(one, name, FILL_IN, {}, FILL_IN)
             step.why = f"{one.at}: {said[:120]}: {why}; `hashidrill list faults`"
         else:
             self._fault(one, name, *_SAME[said])
-            provider.lose(f"it is {said}; --on says which agents", "arguments")
+            provider.lose(f"it is {said}; --on names the agents", "arguments")
         one.settle()
 
     def _said(self, provider: Document, kind: str) -> str:
@@ -320,11 +320,11 @@ class _Course:
         return step
 
     def ask(self, one: Document, *, hypothesis: bool) -> None:
-        """A probe; with `hypothesis`, what its tolerance says has to hold."""
+        """Reads a probe; with `hypothesis`, its tolerance must hold."""
         if name := one.text("ref"):
             if name not in self.named or self.named[name].value("tolerance") != one.value("tolerance"):
                 raise one.wrong("ref", f"{shown(name)} is not a probe with this tolerance; write its provider here")
-            one.lose_all(f"it asks {name} again; here a probe looks every second")
+            one.lose_all(f"it repeats {name}; here a probe measures every second")
             one.settle()
             return
         if one in self.asked:
@@ -361,7 +361,7 @@ class _Course:
         return {"timeout": seconds(timeout_s)}
 
     def close(self, document: Document, strategy: str) -> None:
-        """The end of the method: what is still in force lasts until then, and the hypothesis holds again."""
+        """Ends the method: faults still in force last until then, and the hypothesis must hold again."""
         reading = self.reading
         if not reading.steps:
             self._fault(document, "action", FILL_IN, {}, FILL_IN).why = "method: no action in it breaks anything"
@@ -403,9 +403,9 @@ def _http(provider: Document, course: _Course, tolerance: Any) -> dict[str, Any]
     into, method = course.variables.into, provider.text("method", "GET").upper()
     url, given = str(into(provider.text("url", needed=True))), into(provider.value("arguments"))
     if left := _VARIABLE.search(url):
-        raise provider.wrong("url", f"nothing in configuration or secrets is called {left[0]}")
+        raise provider.wrong("url", f"neither configuration nor secrets has {left[0]}")
     if method not in {"GET", "HEAD", "POST", "PUT"}:
-        raise _NoEqualError(f"an http probe sends no {method}, which changes what it asks")
+        raise _NoEqualError(f"an http probe cannot send {method}, which changes the service")
     headers = provider.part("headers")
     sent = {name: course.variables.header(headers.text(name)) for name in headers.written()}
     spec: dict[str, Any] = {"kind": "http", "url": url, "method": method, "redirects": 5, "headers": sent}
@@ -417,31 +417,31 @@ def _http(provider: Document, course: _Course, tolerance: Any) -> dict[str, Any]
         spec["body"] = json.dumps(given)
     if provider.value("verify_tls") is False:
         spec["tls"] = {"verify": False}
-    provider.lose("each look is one request", "max_retries")
+    provider.lose("each measurement is one request", "max_retries")
     more = {} if tolerance is None else _of_answer(tolerance)
     if more and "status" not in more:
-        course.reading.lose(f"{provider.at}: it takes any status; here a good answer has 200 to 299 as well")
+        course.reading.lose(f"{provider.at}: it accepts any status; here a good answer also needs 200 to 299")
     return {key: value for key, value in {**spec, **more}.items() if value not in ({}, "GET")}
 
 
 def _of_answer(tolerance: Any) -> dict[str, Any]:
-    """What an http probe has to say of an answer. Raises _NoEqualError."""
+    """The parameters of an http probe that judge an answer. Raises _NoEqualError."""
     statuses = tolerance if isinstance(tolerance, list) else [tolerance]
     if statuses and all(_is_whole(one) for one in statuses):
         return {"status": statuses}
     if not isinstance(tolerance, Mapping):
-        raise _NoEqualError(f"the tolerance {shown(tolerance)} is never met by an answer, which has a status")
+        raise _NoEqualError(f"an answer, which has a status, never meets the tolerance {shown(tolerance)}")
     kind, target = tolerance.get("type"), tolerance.get("target")
     if kind == "regex" and target == "body" and isinstance(tolerance.get("pattern"), str):
         return {"regex": tolerance["pattern"]}
     if kind != "jsonpath":
-        raise _NoEqualError(f"the tolerance {shown(dict(tolerance))} cannot be said of an answer")
+        raise _NoEqualError(f"no http probe can express the tolerance {shown(dict(tolerance))}")
     path = str(tolerance.get("path", "")).strip()
     in_body = path if target == "body" else path.replace(".body", "", 1) if path.startswith("$.body.") else ""
     match, expect = _PATH.fullmatch(in_body), tolerance.get("expect")
     one = expect[0] if isinstance(expect, list) and len(expect) == 1 else expect
     if not match or isinstance(one, list | Mapping) or tolerance.get("count", 1) != 1:
-        raise _NoEqualError(f"{path}: an http probe asks for one value in the body, at a place like $.data.items[0]")
+        raise _NoEqualError(f"{path}: an http probe reads one value in the body, at a place like $.data.items[0]")
     equals = {"equals": one if isinstance(one, str) else json.dumps(one)} if "expect" in tolerance else {}
     return {"json": ".".join(re.findall(r"[\w-]+", match[1])), **equals}
 
@@ -453,9 +453,9 @@ def _is_whole(value: Any) -> bool:
 def _command(provider: Document, course: _Course, tolerance: Any) -> dict[str, Any]:
     given = course.variables.into(provider.value("arguments"))
     command = _words(provider, given)
-    if isinstance(given, str):  # Chaos Toolkit gives it to a shell
+    if isinstance(given, str):  # Chaos Toolkit passes it to a shell
         command = ["sh", "-c", f"{command[0]} {given}"]
     code = tolerance[0] if isinstance(tolerance, list) and len(tolerance) == 1 else tolerance
     if code is not None and not _is_whole(code):
-        raise _NoEqualError(f"a command probe takes an exit code, not {shown(tolerance)}")
+        raise _NoEqualError(f"a command probe expects an exit code, not {shown(tolerance)}")
     return {"kind": "command", "command": command, **({"exit_code": code} if code else {})}

@@ -1,4 +1,4 @@
-"""Reads a ChaosEngine of Litmus: its experiments, one after the other, with what their environment says."""
+"""Reads a ChaosEngine of Litmus: its experiments, one after the other, with their environments."""
 
 from __future__ import annotations
 
@@ -69,28 +69,28 @@ _OF_RUNNERS = (
     "TC_IMAGE",
     "TERMINATION_GRACE_PERIOD_SECONDS",
 )
-"""How Litmus injects, which changes nothing of the fault."""
+"""Variables about how Litmus injects; they do not change the fault."""
 _DEFAULTS = {"pod-delete": (15.0, 5.0), "container-kill": (20.0, 10.0)}
 _DEFAULT_S = 60.0
-"""TOTAL_CHAOS_DURATION and CHAOS_INTERVAL as litmuschaos/chaos-charts has them, where an engine does not say them."""
-_NODE = "it hits a node with all that runs there, and a fault hits one agent"
+"""Defaults of TOTAL_CHAOS_DURATION and CHAOS_INTERVAL, in seconds, from litmuschaos/chaos-charts."""
+_NODE = "it hits a node and everything on it, but a fault hits one agent"
 _REASONS = {
     "node-drain": "on an existing datacenter with Litmus, litmus.node_drain runs it",
     **dict.fromkeys(("node-", "docker-service-kill", "kubelet-service-kill"), _NODE),
     **dict.fromkeys(("aws-", "azure-", "ebs-", "ec2-", "gcp-", "rds-"), CLOUD_ONLY),
-    "vmware-": "it stops a virtual machine with all that runs there, and a fault hits one agent",
+    "vmware-": "it stops a virtual machine and everything on it, but a fault hits one agent",
     "spring-boot-": NO_JVM,
-    **{name: f"it hits {whom}, and a fault hits one agent" for name, whom in BY_LABEL.items()},
+    **{name: f"it hits {whom}, but a fault hits one agent" for name, whom in BY_LABEL.items()},
 }
-"""Why no fault on hosts is like the experiments whose names begin so."""
+"""For prefixes of experiments' names: why no fault on hosts is like these experiments."""
 _SIGNALS = {"SIGKILL": "KILL", "SIGTERM": "TERM", "SIGINT": "INT"}
 _ALL = 100.0
 DISK_BYTES = 256_000_000
-"""The disk of an imported experiment that fills it."""
+"""The size, in bytes, of the disk in an imported experiment that fills a disk."""
 
 
 def defaults(document: Document, reading: Reading) -> None:
-    """Keeps a ChaosExperiment for its engine in the same file: Litmus takes from it what the engine leaves out."""
+    """Keeps a ChaosExperiment for its engine in the same file: it has the values that the engine leaves out."""
     metadata, spec = document.part("metadata"), document.part("spec")
     definition = reading.defaults[metadata.text("name")] = spec.part("definition")
     definition.lose_rest(_RUNS, but="env")
@@ -106,7 +106,7 @@ def unused(reading: Reading) -> None:
 
 
 def read(document: Document, reading: Reading) -> None:
-    """Raises UnsupportedError that names what an experiment cannot say, and what no ChaosEngine has."""
+    """Adds the engine's steps. Raises UnsupportedError that names what an experiment cannot express."""
     spec = document.part("spec")
     spec.choice("engineState", ["active"], "active")
     spec.lose(_RUNS, *_KEPT)
@@ -119,7 +119,7 @@ def read(document: Document, reading: Reading) -> None:
         components = inner.part("components")
         components.lose(_RUNS, *_RUNNERS)
         inner.lose("they run in the order of the file", "rank")
-        inner.lose("say in `expect` and `guardrails` what must hold", "probe")
+        inner.lose("`expect` and `guardrails` say what must hold", "probe")
         if not inner.has("probe"):
             reading.lose(f"{one.at}: it has no probe, so Litmus says Pass whatever happens; here `expect` decides")
         name = one.text("name")
@@ -127,7 +127,7 @@ def read(document: Document, reading: Reading) -> None:
             raise one.wrong("name", _no_fault(name))
         if name not in reading.defaults:
             reading.lose(
-                f"{components.at}.env: it leaves the rest to a ChaosExperiment; here it is that of Litmus's own charts"
+                f"{components.at}.env: a ChaosExperiment sets the rest; here the one of Litmus's own charts is used"
             )
         left_out = _env(reading.defaults[name]) if name in reading.defaults else {}
         env = Document({**left_out, **_env(components)}, f"{components.at}.env", reading.all)
@@ -135,24 +135,24 @@ def read(document: Document, reading: Reading) -> None:
 
 
 def _env(components: Document) -> dict[str, str]:
-    """Those with a value; to Litmus an empty one is none. Raises UnsupportedError for one that comes from elsewhere."""
+    """The variables that have a value (to Litmus "" is none). Raises UnsupportedError if a value is not in the file."""
     found = dict[str, str]()
     for one in components.parts("env"):
         name = one.text("name")
         one.refuse(f"the value of {name} is not in the file", "valueFrom")
         if found.setdefault(name, one.text("value")) != one.text("value"):
-            raise one.wrong("name", f"{shown(name)} is there twice, with two values")
+            raise one.wrong("name", f"{shown(name)} appears twice, with two values")
     return {name: value for name, value in found.items() if value}
 
 
 def _experiment(one: Document, env: Document, spec: Document, reading: Reading, at_s: float) -> float:
     name = one.text("name")
     if name == "pod-network-partition" and not reading.on:
-        raise one.wrong("name", f"it reads one label of appinfo, which says no role, and of several none; {SAY_ON}")
+        raise one.wrong("name", f"it reads appinfo only if that has one label, which names no role; {SAY_ON}")
     on = _on(env, spec, reading)
     env.lose("this is how Litmus injects it", *_OF_RUNNERS)
     if name == "pod-delete":
-        env.lose("pod-delete takes all containers of a pod", "TARGET_CONTAINER")
+        env.lose("pod-delete hits all containers of a pod", "TARGET_CONTAINER")
     else:
         own_container(env, "TARGET_CONTAINER", on)
     whole_s, often_s = _DEFAULTS.get(name, (_DEFAULT_S, 0.0))
@@ -195,7 +195,7 @@ def _on(env: Document, spec: Document, reading: Reading) -> str:
         return reading.on
     env.refuse(SAY_ON, *whom)
     if share not in {0.0, _ALL}:
-        raise env.wrong("PODS_AFFECTED_PERC", f"no selector is {share:g} % of them; {SAY_ON}")
+        raise env.wrong("PODS_AFFECTED_PERC", f"no selector means {share:g} % of the pods; {SAY_ON}")
     mode = "all" if share == _ALL else "one"
     env.choice("SEQUENCE", ["parallel"] if mode == "all" else ["parallel", "serial"], "parallel")
     source, key = application, "applabel"
@@ -238,7 +238,7 @@ def _kill(env: Document, reading: Reading, on: str) -> Faults:
 
 
 def _restart(signal: str, env: Document, reading: Reading) -> Faults:
-    reading.lose(f"{env.at}: it takes a pod or a container; here the agent starts again on its own data")
+    reading.lose(f"{env.at}: it hits a pod or a container; here the agent starts again on its own data")
     return [("process.restart", {"signal": signal})]
 
 
@@ -246,8 +246,8 @@ def _side(env: Document, reading: Reading) -> str:
     env.lose(ONE_INTERFACE, "NETWORK_INTERFACE")
     alone, spared = ("DESTINATION_IPS", "DESTINATION_HOSTS"), ("POD_SELECTOR", "NAMESPACE_SELECTOR")
     if not reading.side:
-        env.refuse(f"it hits traffic with these alone; {SAY_FROM}", *alone)
-        env.refuse(f"its NetworkPolicy lets these pass and cuts off all others; {SAY_FROM}", *spared)
+        env.refuse(f"it hits only traffic with these; {SAY_FROM}", *alone)
+        env.refuse(f"its NetworkPolicy spares these pods and cuts off all others; {SAY_FROM}", *spared)
     env.lose(f"--from says {reading.side}", *alone, *spared)
     return everybody(reading, env.at)
 
@@ -264,7 +264,7 @@ def _loss(env: Document, reading: Reading, on: str) -> Faults:
 
 def _partition(env: Document, reading: Reading, on: str) -> Faults:
     env.choice("POLICY_TYPES", ["all"], "all")  # another NetworkPolicy lets answers pass
-    env.refuse("network.partition cuts all ports; network.block is for one", "PORTS")
+    env.refuse("network.partition cuts all ports; network.block cuts one port", "PORTS")
     reading.lose(f"{env.at}: it hits every pod with the label, whatever else the engine says; --on says {on}")
     return [("network.partition", {"from": _side(env, reading)})]
 

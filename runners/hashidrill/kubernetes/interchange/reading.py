@@ -38,7 +38,7 @@ _HOLDERS = {
     ("argoproj.io", "Workflow"): _IN_ARGO,
     ("argoproj.io", "CronWorkflow"): _IN_ARGO,
 }
-"""What holds experiments, or parts of them, in objects that are none."""
+"""Kinds of objects that only contain experiments, or parts of experiments, and the advice for each."""
 _DATACENTERS: dict[str, dict[str, Any]] = {
     "consul": {"consul": {"servers": 3, "clients": 1}},
     "vault": {"vault": {"servers": 3, "storage": "raft"}},
@@ -47,7 +47,7 @@ _LOADS: dict[str, tuple[str, dict[str, Any]]] = {
     "consul": ("kv-writes", {"kind": "consul.kv.write", "rate": "50/s", "keys": 500, "value": "512B"}),
     "vault": ("secrets", {"kind": "vault.kv.write", "rate": "20/s", "via": "vault:standbys"}),
 }
-"""Parts that no foreign file has: the datacenter, traffic, and the expectations. A starting point, not a judgement."""
+"""Parts that no foreign file has: the datacenter, traffic, and the expectations. They are only a starting point."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +61,13 @@ class Imported:
 
     @property
     def to_fill(self) -> Sequence[str]:
-        """The places that have to be filled in before it runs, each with its reason."""
+        """The places that a person must fill in before the experiment can run, each with its reason."""
         marked = [why for _, why in self.reading.probes.values()] + [step.why for step in self.reading.steps]
         return [why for why in marked if why]
 
     @property
     def filled(self) -> str:
-        """The same with harmless kinds at the places to fill in: what else is wrong with it, `validate` says."""
+        """The text with harmless kinds at the places to fill in, so that `validate` finds all other errors."""
         text = re.sub(rf"(?m)^( +)kind: {FILL_IN}$", r"\1kind: tcp\n\1address: consul-1:8300", self.text)
         text = re.sub(rf"(?m)^  fault: {FILL_IN}$", "  fault: noop", text)
         return re.sub(rf"(?m)^  on: {FILL_IN}$", "  on: consul:leader", text)
@@ -117,17 +117,17 @@ def _mark(place: Any, key: Any, why: str, *, indent: int) -> None:
 
 
 def imported(file: str, text: str, on: str = "", side: str = "") -> Imported:
-    """`on`: the selector of all that it breaks; "" where the labels of the official charts are in it.
-    `side`: who is on the other side of network faults, likewise.
+    """Imports a file. `on`: the selector of all its faults; "" if the file has the labels of the official charts.
+    `side`: the other side of network faults, likewise.
 
-    Raises UsageError if it is not such a file, UnsupportedError for what cannot be said. `validate` may still refuse
-    the experiment: the caller checks it.
+    Raises UsageError if it is not such a file, UnsupportedError for what cannot be expressed. `validate` may still
+    refuse the experiment: the caller checks it.
     """
     return of_documents(file, _documents(file, text), on, side)
 
 
 def of_documents(file: str, found: Sequence[Any], on: str = "", side: str = "") -> Imported:
-    """As `imported`, of documents that are read already."""
+    """Like `imported`, for documents that are already parsed."""
     reading = Reading(_checked(on), side)
     try:
         if len(found) == 1 and is_chaos_toolkit(found[0]):
@@ -148,12 +148,12 @@ def of_documents(file: str, found: Sequence[Any], on: str = "", side: str = "") 
 
 
 def is_chaos_toolkit(found: Any) -> bool:
-    """Whether it is meant as an experiment of Chaos Toolkit: no other format has its keys at the top."""
+    """Whether it is an experiment of Chaos Toolkit: no other format has such keys at the top."""
     return isinstance(found, Mapping) and "kind" not in found and bool({"method", "steady-state-hypothesis"} & {*found})
 
 
 def _read(objects: Sequence[Document], reading: Reading) -> tuple[list[str], list[str]]:
-    """The names and kinds of the objects. All that is in a file begins at once."""
+    """The names and kinds of the objects. All objects of a file begin at the same time."""
     names, whats, others = list[str](), list[str](), list[str]()
     has_engine = any(one.text("kind") == "ChaosEngine" for one in objects)
     for one in sorted(objects, key=lambda one: one.text("kind") != "ChaosExperiment"):  # its engine needs it
@@ -211,8 +211,8 @@ def _documents(file: str, text: str) -> list[Any]:
         raise UsageError(f"{file}: larger than {_LARGEST // 1_000_000} MB")
     try:
         if text.lstrip().startswith("{"):
-            text = text.replace("\t", "  ")  # JSON may be indented so, and has a tab nowhere else
-        found = [one for one in YAML(pure=True).load_all(text) if one is not None]  # its values know their lines
+            text = text.replace("\t", "  ")  # JSON may be indented with tabs, and has no other tabs
+        found = [one for one in YAML(pure=True).load_all(text) if one is not None]  # pure: values know their lines
     except (YAMLError, ValueError, RecursionError) as error:
         told = " ".join(str(error).split())[:200]
         raise UsageError(f"{file}: not YAML or JSON: {told}") from None

@@ -1,4 +1,4 @@
-"""Writes an experiment as a Workflow of Chaos Mesh, on the pods of the official charts; says what that loses."""
+"""Writes an experiment as a Workflow of Chaos Mesh, on the pods of the official charts; reports what is lost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_BYTES = 1_000_000
 
 
 def workflow(name: str, steps: Sequence[AnyStep], cron: str = "") -> tuple[dict[str, Any], list[str]]:
-    """(the manifest, what is lost). `steps`: an experiment's method. Raises UnsupportedError when nothing is left."""
+    """(the manifest, what is lost). `steps`: an experiment's method. Raises UnsupportedError if no step is left."""
     templates: list[dict[str, Any]] = []
     lost: list[str] = list(ALWAYS_LOST)
     children: list[str] = []
@@ -46,7 +46,7 @@ def workflow(name: str, steps: Sequence[AnyStep], cron: str = "") -> tuple[dict[
         children.append(part)
     if not children:
         raise UnsupportedError(
-            f"{name}: no step of it can be said in Chaos Mesh: {'; '.join(lost[len(ALWAYS_LOST) :]) or 'it has none'}"
+            f"{name}: Chaos Mesh can express none of its steps: {'; '.join(lost[len(ALWAYS_LOST) :]) or 'it has none'}"
         )
     ends_s = max(float(step.at + step.for_) for step in steps)
     entry = {"name": "method", "templateType": "Parallel", "deadline": go_text(ends_s + 60), "children": children}
@@ -66,9 +66,9 @@ def workflow(name: str, steps: Sequence[AnyStep], cron: str = "") -> tuple[dict[
 def of_step(
     number: int, step: AnyStep, writers: Mapping[str, Writer], system: str, lost: list[str]
 ) -> tuple[dict[str, str], str, tuple[str, dict[str, Any]]] | None:
-    """Labels, mode, and what the writer of that fault makes of one step; None where it is left out.
+    """Labels, mode, and the result of the fault's writer for one step; None if the step is left out.
 
-    Adds to `lost` what of the step is not written. Raises UnsupportedError.
+    Adds the parts of the step that are not written to `lost`. Raises UnsupportedError.
     """
     if isinstance(step, Mark):
         lost.append(f"step {number}, mark {step.mark}: left out: it breaks nothing")
@@ -93,7 +93,7 @@ def of_step(
 
 
 def _kill(parameters: Any, product: str) -> Made:
-    return "PodChaos", {"action": "pod-failure"}, ["the container's image is swapped, which also restarts it"]
+    return "PodChaos", {"action": "pod-failure"}, ["the container's image is replaced, which restarts the container"]
 
 
 def _partition(parameters: Any, product: str) -> Made:
@@ -120,7 +120,7 @@ def _latency(parameters: Any, product: str) -> Made:
 def _bandwidth(parameters: Any, product: str) -> Made:
     side, lost = _target(parameters, product)
     rate = {"rate": f"{max(1, round(Bandwidth(parameters.rate) / 1000))}kbps", "limit": _MOST_BYTES, "buffer": 10_000}
-    text = f"port {parameters.port}: all connections share the rate, out of the pod alone"
+    text = f"port {parameters.port}: all connections share the rate, and only what the pod sends is limited"
     return "NetworkChaos", {"action": "bandwidth", "direction": "to", "bandwidth": rate, **side}, [text, *lost]
 
 
@@ -130,7 +130,7 @@ def _target(parameters: Any, product: str) -> tuple[dict[str, Any], list[str]]:
         chart, _, _ = labels_of(f"{product}:servers")
         whole = {key: value for key, value in chart.items() if key != "component"}
         return {"target": {"mode": "all", "selector": {"labelSelectors": whole}}}, [
-            "from all: the other side is the product's own pods, and no client of anybody else"
+            "from all: the other side is only the product's own pods, without other clients"
         ]
     labels, mode, lost = labels_of(side if ":" in side else f"{product}:{side}")
     if not labels:

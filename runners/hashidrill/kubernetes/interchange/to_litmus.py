@@ -1,4 +1,4 @@
-"""Writes an experiment as a ChaosEngine of Litmus, on the pods of the official charts; says what that loses."""
+"""Writes an experiment as a ChaosEngine of Litmus, on the pods of the official charts; reports what is lost."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from hashidrill.kubernetes.interchange.to_chaos_mesh import Made, Writer, of_ste
 
 ALWAYS_LOST = (
     "the proof that each fault was in force, and that it is gone",
-    "the verdict: load, steady_state, guardrails, recovery and expect; an experiment without a probe is a Pass of 100",
-    "when each step begins: Litmus runs one after the other",
+    "the verdict: load, steady_state, guardrails, recovery and expect; Litmus gives Pass and 100 % without a probe",
+    "when each step begins: Litmus runs one step after the other",
 )
 
 
 def engine(name: str, steps: Sequence[AnyStep], namespace: str) -> tuple[dict[str, Any], list[str]]:
-    """(the manifest, what is lost). Raises UnsupportedError when nothing is left, or steps hit different pods."""
+    """(the manifest, what is lost). Raises UnsupportedError if no step is left, or if steps hit different pods."""
     lost, experiments, whom = list(ALWAYS_LOST), [], dict[str, str]()
     writers = {**_WRITERS, **{kind: _own(kind) for kind in registry.fault_kinds() if kind.startswith("litmus.")}}
-    del writers["litmus.node_drain"]  # a node has no label of a pod
+    del writers["litmus.node_drain"]  # pod labels do not select a node
     for number, step in enumerate(steps, start=1):
         made = of_step(number, step, writers, "Litmus", lost)
         if made is None:
@@ -38,7 +38,7 @@ def engine(name: str, steps: Sequence[AnyStep], namespace: str) -> tuple[dict[st
         experiments.append({"name": experiment, "spec": {"components": {"env": env}}})
     if not experiments:
         why = "; ".join(lost[len(ALWAYS_LOST) :]) or "it has none"
-        raise UnsupportedError(f"{name}: no step of it can be said in Litmus: {why}")
+        raise UnsupportedError(f"{name}: Litmus can express none of its steps: {why}")
     application = {
         "appns": namespace,
         "applabel": ",".join(f"{key}={value}" for key, value in whom.items()),
@@ -72,14 +72,14 @@ def _container(parameters: Any, product: str) -> Made:
 
 
 def _partition(parameters: Any, product: str) -> Made:
-    """pod-network-partition reads one label: with those of the charts, it hits nothing and ends in Pass."""
+    """Not pod-network-partition, which reads one label: with the charts' labels it hits nothing and ends in Pass."""
     way = {"out": [], "in": ["direction in: it loses what the pod sends"]}
     lost = way.get(parameters.direction, ["direction both: what others send still arrives, and gets no answer"])
     return "pod-network-loss", {"NETWORK_PACKET_LOSS_PERCENTAGE": "100"}, [*lost, *_everybody(parameters)]
 
 
 def _loss(parameters: Any, product: str) -> Made:
-    """network.loss is both ways, Litmus loses what the pod sends: the share is that of lost round trips."""
+    """network.loss loses both ways, Litmus only what the pod sends: the share is chosen to lose as many round trips."""
     share = max(1, round(100 * (1 - (1 - float(parameters.percent)) ** 2)))
     lost = f"percent: {parameters.percent} each way; here {share} % of what the pod sends"
     return "pod-network-loss", {"NETWORK_PACKET_LOSS_PERCENTAGE": str(share)}, [lost, *_everybody(parameters)]
@@ -99,7 +99,7 @@ def _bandwidth(parameters: Any, product: str) -> Made:
 
 
 def _everybody(parameters: Any) -> list[str]:
-    return [] if parameters.from_ == "all" else [f"from {parameters.from_}: traffic with everybody is hit"]
+    return [] if parameters.from_ == "all" else [f"from {parameters.from_}: all traffic is hit"]
 
 
 _WRITERS: Mapping[str, Writer] = {
