@@ -21,7 +21,7 @@ class LoadFigures:
     """One load's figures in one part of the run. Times are seconds, and `errors` is a share; NaN if there were
     no operations.
 
-    An operation counts in the part in which it was due (intended start): so does a stall.
+    An operation counts in the part in which it was due (intended start), and so does a stall.
     """
 
     load: str
@@ -182,7 +182,7 @@ def experiment_name(recording: Recording) -> str:
 
 
 def experiment_title(recording: Recording) -> str:
-    """Title of the experiment, from run.json; its name when there is none."""
+    """Title of the experiment, from run.json; its name if there is none."""
     return str(recording.run.get("title") or experiment_name(recording))
 
 

@@ -1,4 +1,4 @@
-"""Flame graphs of a run's Go profiles, and the difference of two: sick against healthy.
+"""Flame graphs of a run's Go profiles, and the differences between a sick and a healthy one.
 
 Plain SVG without a script. Its widths are shares of the page's width, and a name is cut where its box ends, so that the
 graph can be read on a phone as well. The root is at the top.

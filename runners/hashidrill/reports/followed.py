@@ -20,7 +20,7 @@ _ABOUT = (
     " tried before the act, when it must fail."
 )
 _UNSAID = {"agents", "acts", "control"}  # `observed` too, if it has a value
-"""Events whose text another step already has."""
+"""Events that another step already shows."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def followed_steps(recording: Recording) -> list[FollowedStep]:
 
 
 def step_of(t_ns: int, data: Mapping[str, Any], pager_ns: int | None = None) -> FollowedStep | None:
-    """The step of one event; None if another event has the same text."""
+    """The step of one event; None if another step already shows the event."""
     what = str(data.get("what") or "")
     if not what or what in _UNSAID or (what == "observed" and data.get("value") is not None):
         return None

@@ -74,7 +74,7 @@ _ORDER = (Finding.BROKEN, Finding.FIXED, Finding.INVALID, Finding.KNOWN, Finding
 
 
 def banner(recording: Recording, verdict: RunVerdict, told: Story) -> Html:
-    """The verdict, what happened and why the experiment is run, every reason against the run, and what to do now."""
+    """The verdict, what happened and why the experiment is run, every reason against a PASS, and what to do now."""
     result = verdict.verdict
     reasons: list[Content] = [
         *(

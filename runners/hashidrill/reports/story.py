@@ -60,7 +60,7 @@ _NOTHING = (None, "0s", "0%", "100%", "", 0)
 
 @dataclass(frozen=True)
 class Story:
-    """`warning`: what a PASS must not hide; `closest`: the held expectation with the least room; "" where unknown."""
+    """`warning`: what a PASS must not hide; `closest`: the held expectation with the least room; "" if unknown."""
 
     why: str
     sentences: tuple[str, ...]
@@ -131,7 +131,7 @@ def _broke(recording: Recording) -> str:
 
 
 def _asked(recording: Recording, fault: FaultWindow, span: _Span) -> str:
-    """Says whether the server led and which client agents used it when the fault began, or that it served no user."""
+    """Whether the server led and which client agents used it when the fault began, or that it served no user."""
     leads = _leader(recording, span[0]) == fault.host
     clients = served_by(recording, fault.agent)
     during = [
@@ -398,7 +398,7 @@ _CURES: tuple[tuple[str, str, str], ...] = (
     ),
     ("never got ready", "Look at the logs: an agent ended before any fault", ""),
     ("steady state never held", _SICK, ""),
-    (NOT_A_REPLY, "Correct the load: it has to catch that", ""),
+    (NOT_A_REPLY, "Correct the load: it must catch that error", ""),
     (
         "used up its core|behind its schedule|generator",
         "Lower the rates of the loads, or give the generator a core",
@@ -427,7 +427,7 @@ _CURES: tuple[tuple[str, str, str], ...] = (
     ("no successful operation|no operation|silent", "Look at the errors of the load: its agents never answered it", ""),
     ("longer `recovery|longer recovery|stopped before", "Give the experiment a longer recovery: {{for: ...}}", ""),
 )
-"""A word of the reason, the cure, and its command."""
+"""A pattern for the reason, the cure, and the cure's command."""
 _HARDER = ("delay", "latency", "jitter", "loss", "share", "rate", "percent")
 _OF_BANDWIDTH = ("B/s", "bps")
 """Units of the bandwidth that a fault leaves: less is worse."""

@@ -131,7 +131,7 @@ def human_figure(name: str, value: object) -> tuple[str, str]:
         return spaced(name), human_number(value)
     if isinstance(value, (list, tuple)):
         return spaced(name), listed([printable(str(item)) for item in value])
-    if isinstance(value, str) and value in _NO_NUMBER:  # there is no number, so the unit goes
+    if isinstance(value, str) and value in _NO_NUMBER:  # there is no number, so its unit is dropped
         name = next((name.removesuffix(suffix) for suffix, _ in _UNITS if name.endswith(suffix)), name)
     return spaced(name), printable(str(value))
 

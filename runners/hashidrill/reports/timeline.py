@@ -234,7 +234,7 @@ def _mark_lanes(recording: Recording) -> list[dict[str, Any]]:
 
 
 def _segments(recording: Recording, lane: Lane, series: Series) -> list[dict[str, Any]]:
-    """Runs of the same state, each until the next one begins. A leader that is elected again begins another one."""
+    """Segments of the same state, each until the next one begins. A leader that is elected again begins a new one."""
     if lane.names:
         return _reigns(recording, lane)
     segments: list[dict[str, Any]] = []
@@ -326,7 +326,7 @@ def load_panels(
 
 
 def _edges(domain: tuple[float, float], bucket_s: float) -> Floats:
-    """Borders of the buckets. The last one ends with the domain: a rate over less than a bucket stays true."""
+    """Borders of the buckets. The last one ends with the domain: the rate over a shorter bucket stays true."""
     whole = int((domain[1] - domain[0]) / bucket_s + 1e-9)
     edges = domain[0] + bucket_s * np.arange(whole + 1, dtype=np.float64)
     return edges if domain[1] - edges[-1] < bucket_s / 10 and whole else np.append(edges, domain[1])
@@ -452,7 +452,7 @@ def _lanes_of_both(drawn: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
 def _begin_s(recording: Recording) -> float:
     try:
         return measure.method(recording)[0] / measure.SECOND
-    except HashidrillError:  # the run never reached its method: its own clock must do
+    except HashidrillError:  # the run never reached its method: use the run's clock
         return 0.0
 
 

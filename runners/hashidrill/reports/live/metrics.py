@@ -122,7 +122,7 @@ def _verdict(family: _Families, experiment: str, run: _Run, judged: Judged) -> N
         )
     text = "When the last run of the experiment was judged, in seconds since 1970."
     family.add("hashidrill_run_judged_timestamp_seconds", text, run.judged_s, experiment=experiment)
-    text = "Whether the expectation held: 1 or 0, NaN where it could not be judged."
+    text = "Whether the expectation held: 1 or 0, NaN if it could not be judged."
     for each in judged.expectations:
         held = _HELD[Finding(each.finding)]
         family.add("hashidrill_expectation_held", text, held, experiment=experiment, expectation=each.title)
@@ -158,7 +158,7 @@ class _Families:
 
 @contextlib.contextmanager
 def exposed(where: str) -> Iterator[Callable[[Event], None]]:
-    """The subscriber whose metrics are at `where`, a port or a file, for as long as the block lasts; a file stays.
+    """The subscriber whose metrics are at `where`, a port or a file, during the block; a file stays afterwards.
 
     Raises UsageError if the port or the file cannot be used.
     """

@@ -43,7 +43,7 @@ with extra("otel", f"{SWITCH}=otlp"):
     from opentelemetry.trace import Span, Status, StatusCode, set_span_in_context
 
 _ON_THE_RUN = (Attended, Guardrail, Level, Marked, Note, Steady, Waiting)
-"""Events that belong to no fault."""
+"""Events that do not belong to a fault."""
 _ENDS = {"fault.gone", "fault.ended", "fault.failed"}
 _GOES_WRONG = {"fault.unproven", "fault.failed", "fault.stuck"}
 

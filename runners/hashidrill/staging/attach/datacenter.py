@@ -51,7 +51,7 @@ class AttachedHost(Capable):
     ) -> None:
         """`run` is part of the names of everything put there; `carried` has the carriers' capabilities.
 
-        Without wires its API cannot be called.
+        If `wires` is empty, its API cannot be called.
         """
         super().__init__()
         self.name, self.address, self.urls = found.name, found.address, dict(found.urls)
@@ -160,7 +160,7 @@ class AttachedDatacenter(HostSelection):
 
     @property
     def entrances(self) -> dict[str, dict[str, Any]]:
-        """The loads' credentials for agents, by the start of their URL."""
+        """The loads' credentials for agents, by the start of the agent's URL."""
         logins = self.target.logins
         urls = [(url, service) for host in self.hosts.values() for service, url in host.urls.items()]
         urls += [(login.address, service) for service, login in logins.items()]
@@ -280,7 +280,7 @@ class AttachedDatacenter(HostSelection):
         return [f"the experiment's settings for its own datacenter do not count: {', '.join(self._left_out)}"]
 
     async def collect_logs(self, into: Path) -> None:
-        """Collects none, and the recording says so."""
+        """Collects no logs; the recording says so."""
         private_folder(into)
         write_whole(into / "README", _NO_LOGS)
 

@@ -31,7 +31,7 @@ _ELECTS_WITHIN_S = 30.0
 
 @dataclass(frozen=True)
 class FoundHost:
-    """One host; `roles` and `urls` are those of its agents, by service."""
+    """One host; `roles` and `urls` are by the service of its agents."""
 
     name: str
     address: str
@@ -68,7 +68,7 @@ class Estate:
         return [h for h in self.hosts.values() if service in h.roles and role in ("", h.roles[service])]
 
     def as_datacenter(self) -> dict[str, Any]:
-        """Replaces an experiment's `datacenter:` (hashidrill.core.experiment.attached)."""
+        """The value that replaces an experiment's `datacenter:` (hashidrill.core.experiment.attached)."""
         hosts = {name: {"address": one.address, "agents": dict(one.roles)} for name, one in self.hosts.items()}
         return {"attached": {"name": self.name, "hosts": hosts}, **{name: dict(s) for name, s in self.specs.items()}}
 
@@ -208,7 +208,7 @@ def _check_named(target: AttachTarget, names: Mapping[str, Mapping[str, str]]) -
 
 
 def place_of(target: AttachTarget) -> str:
-    """Like `namespace consul of context staging`."""
+    """Where the pods are, like `namespace consul of context staging`."""
     context, namespace = target.kubernetes.get("context"), target.kubernetes.get("namespace")
     return f"namespace {namespace} of {f'context {context}' if context else 'our own cluster'}"
 
@@ -278,7 +278,7 @@ class PodNow(NamedTuple):
 
 
 LookAtPods = Callable[[], Awaitable[Mapping[str, PodNow]]]
-"""The address of each pod that has one, by its name. Raises AttachError."""
+"""Returns, by the name of each known pod, the pod that has its place now. Raises AttachError."""
 _EVERY_S = 1.0
 _MISSED_AFTER_S = 30.0
 """A StatefulSet makes a pod of the same name within seconds; a DaemonSet gives it another name."""

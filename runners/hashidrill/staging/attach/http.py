@@ -92,7 +92,7 @@ class InTurn:
     """
 
     def __init__(self, wire: Wire, urls: Iterable[str]) -> None:
-        """The login's address comes first."""
+        """The first request goes to the login's address."""
         self._wire = wire
         self._urls = list(dict.fromkeys([wire.login.address, *urls]))
 
@@ -208,7 +208,7 @@ _WITHIN_S = 10.0
 
 
 class WeakTokenError(AttachError):
-    """The token may not read this; some callers can do without."""
+    """The token may not read this; some callers can do without it."""
 
 
 class LeaderlessError(AttachError):
@@ -249,7 +249,7 @@ async def read(
 async def read_json(
     wire: Wire, path: str, *, needs: str, url: str = "", params: Mapping[str, str] | None = None
 ) -> Any:
-    """Like `read`, as JSON."""
+    """Like `read`, but returns the JSON of the answer."""
     return parsed(wire, await read(wire, path, needs=needs, url=url, params=params), path, url=url)
 
 

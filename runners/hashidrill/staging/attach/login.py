@@ -55,12 +55,12 @@ class Login:
     said: str = ""
     """The selected namespace, partition or region, for messages."""
     forwards: Mapping[str, str] = field(default_factory=dict)
-    """The local URL that leads to an agent's pod, by the pod's name and by its address, where pods are forwarded."""
+    """If pods are forwarded: the local URL that leads to an agent's pod, by the pod's name and by its address."""
     of_agents: str = ""
     """A URL with the scheme and the port of agents' own APIs, if they differ from those of `address`."""
 
     def url_of(self, host: str, address: str) -> str:
-        """The URL of the agent on that host, which has this address."""
+        """The URL of the agent on the host with this name and address."""
         if said := self.said_url_of(host, address):
             return said
         parts = urlsplit(self.of_agents or self.address)

@@ -34,7 +34,7 @@ class Action:
     """One action on an attached datacenter."""
 
     verb: str
-    """`offer` of a load, `apply` and `revert` of a fault."""
+    """`offer` for a load; `apply` or `revert` for a fault."""
     what: str
     """The kind of the fault or load."""
     on: str
@@ -46,7 +46,7 @@ class Action:
     at_s: float
     """Seconds after the method began; 0 for loads, which begin earlier, in the steady state."""
     for_s: float
-    """How long a fault stays in force, or a load goes on after the method began."""
+    """For how many seconds a fault stays in force, or a load continues after the method began."""
     name: str = ""
     """The name of the load or step."""
     many: bool = False

@@ -222,7 +222,7 @@ async def raft_of(
 
 
 def attachables(names: Iterable[str] = ()) -> dict[str, Attachable]:
-    """All products that can be attached, or those of these names."""
+    """All products that can be attached, or only those with these names."""
     every = registry.entries(registry.ATTACH)
     return {name: registry.plugin(registry.ATTACH, name) for name in (names or every) if name in every}
 

@@ -208,7 +208,7 @@ class AttachTarget:
     title: str
     path: str
     logins: Mapping[str, Login]
-    """By product."""
+    """The logins by product."""
     interlocks: Mapping[str, Any] = field(default_factory=dict)
     """The section as written in the file."""
     engine: Mapping[str, Any] = field(default_factory=dict)
@@ -249,7 +249,7 @@ class AttachTarget:
 
 
 def read_target(path: Path, environ: Mapping[str, str] | None = None) -> AttachTarget:
-    """Raises ExperimentError for a bad file (with line, column and caret), AttachError for a bad variable or token."""
+    """Reads the file. Raises ExperimentError (with line, column and caret), AttachError for a variable or a token."""
     environ = os.environ if environ is None else environ
     path, model, parts, pods = _read(path)
     known = attachables()

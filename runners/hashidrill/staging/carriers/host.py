@@ -60,7 +60,7 @@ def cannot(rule: Mapping[str, Any]) -> str:
 
 
 def barriers(items: Iterable[Mapping[str, Any]]) -> list[Barrier]:
-    """The rules that name addresses and drop or refuse their packets, all or some of them."""
+    """The rules that drop or refuse packets of the addresses that they name, all or some of them."""
     found: list[Barrier] = []
     for item in items:
         rule = item.get("rule", {})
@@ -111,7 +111,7 @@ class CarriedHost(CanaryOfHost):
         listen: Mapping[str, tuple[str, int]] | None = None,
         address: str | None = None,
     ) -> None:
-        """`listen`: the place of each agent's API, which distinguishes two agents on one host.
+        """`listen`: the address and port of each agent's API, which distinguish two agents on one host.
 
         `address`: the address that the host must have; None for any.
         """

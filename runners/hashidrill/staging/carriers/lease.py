@@ -107,7 +107,7 @@ class LeasedFault:
         await self._lines.tell(change=to)
         said = await self._lines.event("changed", "unchanged", within_s=_APPLIES_WITHIN_S, after=seen)
         if said is None or said["event"] == "unchanged":
-            why = said["why"] if said else self._lines.over or "its agent says nothing"
+            why = said["why"] if said else self._lines.over or "its agent does not answer"
             raise FaultError(f"{self._where}: {why}")
 
     async def revert(self) -> None:
@@ -118,7 +118,7 @@ class LeasedFault:
         said = await self._lines.event(*_ENDS, within_s=_REVERTS_WITHIN_S, after=self._since)
         await self._lines.close()
         if said is None:
-            raise FaultError(f"{self._where}: {self._id}: {self._lines.over or 'its agent says nothing'}")
+            raise FaultError(f"{self._where}: {self._id}: {self._lines.over or 'its agent does not answer'}")
         if said["event"] == "stuck":
             raise FaultError(f"{self._where}: {self._id} could not be reverted: {said['proof']}; see {said['note']}")
 
@@ -132,7 +132,7 @@ class LeasedFault:
             tell(f"{self._where}: {self._id} ended: {why}")
 
     async def leave(self) -> None:
-        """Leaves the revert to its agent, because the lease ends."""
+        """Leaves the revert to the agent, whose lease ends."""
         await self._lines.close()
 
     async def _renew(self, lease_s: float) -> None:
@@ -177,7 +177,7 @@ async def apply(
         if said is not None and said["event"] == "failed":
             await lines.event(*_ENDS, within_s=_REVERTS_WITHIN_S, after=since)
         await lines.close()
-        raise FaultError(f"{shell.where}: {said['why'] if said else lines.over or 'the agent says nothing'}")
+        raise FaultError(f"{shell.where}: {said['why'] if said else lines.over or 'the agent does not answer'}")
     fault = LeasedFault(lines, shell.where, fault_id, since)
     fault.figures = said.get("figures", {})
     tasks.start_soon(fault.watch, terms.lease_s, tell)

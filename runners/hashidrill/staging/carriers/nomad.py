@@ -2,7 +2,7 @@
 
 The job of a fault says `ready` and waits for a signal, so a job that Nomad places too late, or twice, applies
 nothing. The fault's arguments are handed over by exec before that signal, and are not in the job's specification.
-SIGUSR1 to its allocation renews, SIGTERM reverts; its log is its output. Observers need answers, so
+SIGUSR1 to the job's allocation renews, SIGTERM reverts; its log is the output. Observers need answers, so
 they run by Nomad's exec (a WebSocket to the client, through a server) in the allocation of the host's other job,
 which a signal renews too.
 """

@@ -51,7 +51,7 @@ class Node:
 
 
 def job_name(run: str, number: str) -> str:
-    """`number`: eight hexadecimal digits. A run's id may be the beginning of another's."""
+    """`number`: eight hexadecimal digits. A run's id may be the beginning of another run's id, so a dot ends it."""
     return f"{PREFIX}{_safe(run)}.{number}"
 
 

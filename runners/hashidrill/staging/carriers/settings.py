@@ -67,7 +67,7 @@ class NomadSettings(_CarrierSettings):
 
     python: str = Field(default="python3", description="Python 3.8 or later on the clients")
     placed_within: Duration = Field(
-        default=Duration("30s"), description="How long Nomad may take to run a job; then the fault is not applied"
+        default=Duration("30s"), description="How long Nomad may take to run a job; if it is late, no fault is applied"
     )
 
     @field_validator("placed_within")

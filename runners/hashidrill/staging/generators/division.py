@@ -16,11 +16,11 @@ from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import cost_of, divides
 
 SLACK_S = 0.25
-"""By how many seconds of its rate a worker may be behind (or, after a lowered level, ahead) when it stops."""
+"""By how many seconds' operations a worker may be behind (or, after a lowered level, ahead) when it stops."""
 
 
 class DivisionError(DatacenterError):
-    """Loads that workers cannot offer, or that were offered differently than asked for. The run is INVALID."""
+    """Workers cannot offer these loads, or did not offer them as requested. The run is INVALID."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Division:
     def shared(self) -> Sequence[str]:
         return list(self._shared)
 
-    # the engine's commands, as the workers hear them
+    # the engine's commands, as the workers receive them
 
     def start(self, t_ns: int) -> None:
         self._start_ns = t_ns
@@ -171,6 +171,6 @@ class Division:
         return Sum(name, asked, sum(offered.values()), offered)
 
     def reached(self, load: str, stopped: Mapping[str, Stopped]) -> int:
-        """The number after the last operation that any worker offered of a divided load."""
+        """For a divided load, the number after the last operation that any worker offered."""
         counts = [stopped[worker].emitted.get(load, 0) for worker in self._workers]
         return max((index + (count - 1) * len(counts) + 1 for index, count in enumerate(counts) if count), default=0)

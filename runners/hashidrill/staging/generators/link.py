@@ -35,7 +35,7 @@ class Kind(IntEnum):
     HELLO = 1
     """Once at the start of each connection, from both ends: JSON, with the last number that was received."""
     MESSAGE = 2
-    """Numbered from 1."""
+    """Messages are numbered from 1."""
     ACKNOWLEDGE = 3
     """Its number is the number of the last received message."""
     PING = 4
@@ -95,7 +95,7 @@ class Frames:
 
 
 class Link:
-    """One end: its unacknowledged messages, and how far it has received."""
+    """One end: its unacknowledged messages, and the number of the last message that it received."""
 
     def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
         self._most_bytes = kept_bytes

@@ -53,7 +53,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """The worker's clock less the runner's: it is within `uncertainty_ns` of `ns`."""
+    """The worker's clock minus the runner's: `ns`, give or take `uncertainty_ns`."""
 
     ns: int
     uncertainty_ns: int
@@ -66,10 +66,10 @@ class Exchanges:
         self._last: deque[Exchange] = deque(maxlen=window)
 
     def add(self, exchange: Exchange) -> None:
-        """Raises ClockError for an impossible one: the worker held the question for longer than all took."""
+        """Raises ClockError for an impossible one: the worker held the question for longer than the exchange took."""
         if exchange.round_ns < 0 or exchange.answered_ns < exchange.heard_ns:
             raise ClockError(
-                f"its clock says that it held a question for {(exchange.answered_ns - exchange.heard_ns) / 1e6:.3f} ms,"
+                f"by its clock it held a question for {(exchange.answered_ns - exchange.heard_ns) / 1e6:.3f} ms,"
                 f" of the {(exchange.back_ns - exchange.asked_ns) / 1e6:.3f} ms that passed here: its clock jumped"
             )
         self._last.append(exchange)
@@ -132,7 +132,7 @@ _READ_BYTES = 1 << 18
 
 @dataclass(frozen=True)
 class Introduction:
-    """A worker's introduction before a connection exists, and its name here."""
+    """What a worker says about itself before a connection exists, and its name here."""
 
     name: str
     address: str
@@ -198,7 +198,7 @@ class Remote:
 
     @property
     def offset(self) -> Offset:
-        """The worker's clock minus ours, as last measured."""
+        """The worker's clock minus the runner's, as last measured."""
         return self._exchanges.offset()
 
     def start(self, spec: dict[str, Any], files: dict[str, str]) -> None:

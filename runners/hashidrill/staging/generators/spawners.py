@@ -1,4 +1,4 @@
-"""Starts workers: what every spawner does, and the spawner that makes them processes of this machine."""
+"""Starts workers: the protocol of spawners, and the spawner that starts them as processes of this machine."""
 
 import asyncio
 import contextlib
@@ -60,7 +60,7 @@ _GONE_WITHIN_S = 15.0
 
 
 class LocalSpawner:
-    """Each worker is a process in a session of its own, and ends by its lease if it is not ended before."""
+    """Each worker is a process in a session of its own, and ends at the end of its lease at the latest."""
 
     def __init__(self, *, lease_s: float) -> None:
         self._lease_s = lease_s

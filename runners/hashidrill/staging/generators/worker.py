@@ -4,7 +4,7 @@ It prints one line of JSON, its introduction (address, certificate, session, ver
 only peer that it admits (hashidrill.staging.generators.secrecy). The first message is its specification, with tokens.
 The generator's whole output goes back over a Link.
 
-Its lease: if its runner is silent for longer, a worker ends its generator, which cleans up, and then itself.
+If the runner is silent for longer than the lease, a worker ends its generator, which cleans up, and then itself.
 
     HASHIDRILL_RUNNER     the runner's certificate
     HASHIDRILL_LEASE_S    seconds
@@ -186,7 +186,7 @@ class Worker:
         return self._over
 
     async def _delivered(self) -> None:
-        """Waits a moment for its last message to arrive: that it ended, or why it failed."""
+        """Waits a moment for the worker's last message to arrive: that it ended, or why it failed."""
         for _ in range(int(_EXIT_WITHIN_S / _LOOK_EVERY_S)):
             if self._over == SILENT or self._writer is None or not self._link.outstanding:
                 break

@@ -1,6 +1,6 @@
 """The anchor: the datacenter's own record of its arming key, stop button, lock and audit keys.
 
-An attach file belongs to its author. Without an anchor it could bring the author's own signing key, stop button and
+An attach file belongs to its author. Without an anchor it could name the author's own signing key, stop button and
 lock, and arm itself. So the first `hashidrill staging arm` writes them to ANCHOR_KEY, whose name no file can change,
 and from then on a file with other values is refused. Write access to that key is the power to arm: a run's token may
 only read it.

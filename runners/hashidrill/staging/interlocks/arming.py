@@ -81,7 +81,7 @@ class Wanted:
 
 
 def read(text: str | None, where: str, public_key: str | None = None) -> Arming:
-    """The arming in a KV value or file; None stands for a missing one.
+    """The arming in the text of a KV value or file; `text` is None if there is none.
 
     Raises InterlockError if it is missing, malformed, not signed, or signed by another key.
     """
@@ -146,7 +146,7 @@ def check(arming: Arming, wanted: Wanted, where: str) -> Armed:
             f" {_hours(dt.timedelta(seconds=wanted.longest_s))} (interlocks.arming.longest)"
         )
     if arming.datacenter != wanted.datacenter:
-        raise InterlockError(f"{by} is for the datacenter {arming.datacenter!r}, and this one is {wanted.datacenter!r}")
+        raise InterlockError(f"{by} is for the datacenter {arming.datacenter!r}, but this one is {wanted.datacenter!r}")
     named = [one for one in arming.experiments if one.name == wanted.experiment]
     if not named:
         names = ", ".join(dict.fromkeys(one.name for one in arming.experiments))
@@ -168,7 +168,7 @@ def check(arming: Arming, wanted: Wanted, where: str) -> Armed:
 
 
 def check_clocks(now: dt.datetime, theirs: dt.datetime | None, skew_s: float, whose: str) -> None:
-    """Raises InterlockError if this machine's clock and the datacenter's differ: an arming would mean nothing."""
+    """Raises InterlockError if this machine's clock and the datacenter's differ by more than `skew_s`."""
     if theirs is None:
         return
     apart_s = abs((now - theirs).total_seconds())
@@ -190,14 +190,14 @@ def sign(arming: Arming, private_key_pem: bytes) -> str:
 
 
 def new_key() -> bytes:
-    """A new private key in PEM, which only its owner may see."""
+    """A new private key in PEM. Only its owner may see it."""
     return Ed25519PrivateKey.generate().private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 
 def public_of(private_key_pem: bytes) -> str:
-    """The settings that the attach file pins. Raises UsageError."""
+    """The public key, as the attach file pins it. Raises UsageError."""
     raw = (
         _private(private_key_pem).public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
     )

@@ -1,7 +1,7 @@
 """One line for each action: who did what, where, until when. The lines go to Consul, to the recording, and to a
 webhook.
 
-A line in Consul is one key, `PREFIX/RUN/0001` (of heal: `PREFIX/RUN/heal-TIME-0001`); the folders of older runs are
+A line in Consul is one key, `PREFIX/RUN/0001` (from heal: `PREFIX/RUN/heal-TIME-0001`); the folders of older runs are
 removed. A line that cannot be written is tried again, and a line that a restore of Consul's state removed is written
 again. No line delays a revert: a separate task writes the lines of reverts. `written` waits for the line of an apply,
 for a bounded time.
@@ -31,7 +31,7 @@ _RETRY_S = 0.5
 _FLUSHED_WITHIN_S = 10.0
 _WEBHOOK_WITHIN_S = 5.0
 _WAITING = 1000
-"""The most lines that wait for a webhook; further ones are dropped, with a message."""
+"""The most lines that may wait for a webhook; further lines are dropped, with a message."""
 
 Post = Callable[[str, dict[str, Any]], Awaitable[None]]
 """Sends JSON to a URL. Raises HashidrillError or OSError."""
@@ -101,7 +101,7 @@ class Audit:
         self._told: set[str] = set()
 
     def note(self, verb: str, what: str = "", where: str = "", *, lasts_s: float | None = None, note: str = "") -> Line:
-        """Adds a line, to the recording at once and elsewhere soon. Neither waits nor raises."""
+        """Adds a line to the recording at once, and to Consul and the webhook soon. Neither waits nor raises."""
         now, clean = self._now(), self._redactor.text
         line = Line(
             len(self.lines) + 1,

@@ -114,7 +114,7 @@ def groups_of(
 
 
 def troubles(windows: Sequence[Window], groups: Sequence[Group], *, breaks_quorum: bool) -> Iterator[str]:
-    """One line for each group and each rule that is broken there, about the first moment."""
+    """One line for each group and each rule that the method breaks, about the first moment when it does."""
     for group in groups:
         told: set[str] = set()
         for one in sorted(windows, key=lambda each: each.begins_s):
@@ -183,7 +183,7 @@ def most_disturbed(active: Sequence[Window], hosts: frozenset[str]) -> int:
 
 @dataclass
 class Disturbed:
-    """The hosts that are disturbed now, during a method: the final check, whatever was computed beforehand."""
+    """The hosts that are disturbed now, during a method: a final check, independent of the one before the run."""
 
     groups: Sequence[Group]
     breaks_quorum: bool = False

@@ -1,8 +1,8 @@
 """All interlocks of one run: the checks before it, and the lock and watches during it.
 
 `check` only reads. It checks production, arming, stop button, lock, blast radius and rights, in this order, and the
-first reason ends it. `held` checks again, because minutes may have passed, and takes the lock before the run's first
-write. At the end it releases the lock, and only the audit lines remain.
+first reason to refuse ends it. `held` checks again, because minutes may have passed, and takes the lock before the
+run's first write. At the end it releases the lock, and only the audit lines remain.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Subject:
     rights: Mapping[Right, Sequence[str]] = field(default_factory=dict)
     """The needed rights, and who needs them."""
     needs_s: float = 0.0
-    """How long the run takes at most."""
+    """The longest time that the run may take, in seconds."""
     may_break_quorum: bool = False
     """Whether the experiment allows a broken quorum."""
     breaks_quorum: bool = False

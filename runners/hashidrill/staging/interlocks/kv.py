@@ -1,6 +1,6 @@
 """The part of Consul's KV store and sessions that interlocks need: a key, its holder, a session.
 
-Reads that decide something are consistent ones: a lagging follower could show a revoked arming.
+Reads that decide something are consistent reads: a lagging follower could show a revoked arming.
 """
 
 import base64

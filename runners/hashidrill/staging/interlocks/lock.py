@@ -24,7 +24,7 @@ _SHUT_S = 20.0
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds the lock, for others that find it taken."""
+    """Who holds the lock, for runs that find it taken."""
 
     held_by: str
     run: str

@@ -27,9 +27,9 @@ _LOOK_EVERY_S = 0.25
 _STAYS_S = 300.0
 """How long an operator's command keeps checking whether a run still holds the lock."""
 _DONE_WITHIN_S = 30.0
-"""How long it tries while Consul has no leader."""
+"""How long an operator's command retries while Consul has no leader."""
 _AS_MANY = 1000
-"""The most nonces kept: those of the armings with the latest end."""
+"""The most nonces kept: the nonces of the armings with the latest ends."""
 
 Tell = Callable[[str], None]
 T = TypeVar("T")

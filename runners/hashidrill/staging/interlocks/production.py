@@ -29,7 +29,7 @@ _MOST_SHOWN = 5
 
 @dataclass(frozen=True)
 class Named:
-    """A name of something: `Named("host", "web-1")`."""
+    """A name, and what it names: `Named("host", "web-1")`."""
 
     what: str
     name: str
@@ -95,7 +95,7 @@ class DenyList:
 
 
 def check(deny: DenyList, names: Iterable[Named], metas: Mapping[str, Mapping[str, str]], where: str) -> None:
-    """Raises InterlockError that names what looks like production."""
+    """Raises InterlockError that lists what looks like production."""
     if found := list(deny.troubles(names, metas)):
         more = f", and {len(found) - _MOST_SHOWN} more" if len(found) > _MOST_SHOWN else ""
         raise InterlockError(

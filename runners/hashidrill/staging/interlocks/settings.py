@@ -16,7 +16,7 @@ PREFIX = "hashidrill-interlocks"
 """The prefix of the interlocks' keys in Consul's KV store, apart from those of loads, which are below `hashidrill`."""
 ANCHOR_KEY = f"{PREFIX}/anchor"
 """The values that the datacenter fixes at its first arming (hashidrill.staging.interlocks.anchor). No file can rename
-it.
+this key.
 """
 TAKEN_BACK_KEY = f"{PREFIX}/taken-back"
 """The nonces of revoked armings, until their planned end."""
@@ -103,7 +103,7 @@ class StopSettings(Strict):
     @classmethod
     def _bounded(cls, value: Duration) -> Duration:
         if not 0.2 <= value <= 30:
-            raise ValueError("give 200ms to 30s: a stop button that is checked more rarely stops nothing in time")
+            raise ValueError("give 200ms to 30s: a stop button that is checked less often stops no run in time")
         return value
 
 

@@ -28,9 +28,9 @@ from hashidrill.staging.carriers.settings import carriers_of
 from hashidrill.staging.generators.settings import workers_of
 
 NOT_SEEN = {"disk": "disks", "process": "processes", "machine": "this machine's own work"}
-"""Signals that exist only in local datacenters, by their first word, with their subject."""
+"""The first words of signals that exist only in local datacenters, each with the signals' subject."""
 NO_CARRIERS: Offers = MappingProxyType({})
-"""For a datacenter whose hosts are reached only by the addresses of their agents' APIs."""
+"""The offers of a datacenter whose hosts are reached only by the addresses of their agents' APIs."""
 
 
 def check_attach_file(path: Path) -> None:

@@ -66,7 +66,7 @@ async def heal_attached(
     connect: Callable[..., Any] | None = None,
     open_guard: Callable[..., Interlocks] = open_interlocks,
 ) -> list[Healed | None]:
-    """The results by run; None if nothing needs healing. Leaves runs of other machines alone without `confirm`."""
+    """The result for each run; None if it needs no healing. Without `confirm`, leaves other machines' runs alone."""
     healed: list[Healed | None] = []
     target = replace(target, undoing=True)
     known = {run: whose(run) for run in runs}
@@ -180,7 +180,7 @@ def _asked(
     if any((run / name).is_symlink() for name in LINKED):
         return Healed(run, refused=why)  # heal writes next to the journal
     if confirm is None:
-        return Healed(run, refused=f"{why}; name it, and confirm each host, if you trust it")
+        return Healed(run, refused=f"{why}; if you trust it, name it and confirm each host")
     try:
         experiment = ResolvedExperiment.from_data(safe_json.parse((run / RESOLVED_NAME).read_text())).experiment
         actions = plan_of(experiment, target, estate).actions
@@ -208,7 +208,7 @@ def _not_admitted(
         return f"{host} is not a host of {estate.name}, and no address of that recording is used"
     for undo in undos:
         if (undo.get("kind"), host) not in method:
-            return f"its experiment never puts {undo.get('kind')} on {host}"
+            return f"its experiment never applies {undo.get('kind')} on {host}"
         if KEPT in undo:
             return f"the undo of {undo.get('kind')} on {host} has secrets, which only the machine that wrote it keeps"
     return ""
@@ -348,7 +348,7 @@ def _finished(done: Healed) -> str:
 
 
 def with_lost(estate: Estate, target: AttachTarget, runs: Mapping[Path, OurRun], tell: Callable[[str], None]) -> Estate:
-    """Adds each lost host on which a fault of these runs may still be in force, at the address that its run discovered.
+    """Adds each lost host on which a fault of these runs may be in force, at the address that the run discovered.
 
     That address gets the operator's tokens, so it is read from resolved.json as this machine wrote it.
     """

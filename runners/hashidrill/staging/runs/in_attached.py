@@ -38,7 +38,7 @@ Attach = Callable[[AttachTarget, AsyncExitStack], Awaitable[tuple[Estate, dict[s
 Open = Callable[[AttachTarget, Estate, Mapping[str, Wire]], Interlocks]
 Carry = Callable[..., AbstractAsyncContextManager[dict[str, dict[type[Any], Any]]]]
 _LONGER_S = 120.0
-"""How much longer than its step a fault may be in force on an unreachable host: for its two proofs."""
+"""How much longer than its step a fault may be in force on an unreachable host: its two proofs take time."""
 
 
 def main() -> None:

@@ -408,7 +408,7 @@ class TestARecordingOfAnotherMachine:
             journal.write_text(journal.read_text().replace('"host": ', '"kept": "/etc/shadow", "host": ', 1))
         guard = Allowing(allows=why != "not armed")
         done = theirs.heal(confirm=lambda *_: why != "not confirmed", open_guard=lambda *_: guard)
-        told = {"another kind": "its experiment never puts consul.config on consul-1", "secrets": "has secrets"}
+        told = {"another kind": "its experiment never applies consul.config on consul-1", "secrets": "has secrets"}
         assert told.get(why, why) in done.refused
         assert (done.reverted, guard.noted) == ([], [])
 

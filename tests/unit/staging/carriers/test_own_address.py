@@ -71,9 +71,9 @@ WORDS = {
     "10.73.0.12": "it does not have 10.73.0.12",
     "fd00::12": "it does not have fd00::12",
     "vip": "it does not have 10.73.0.12, which vip means there",
-    "127.0.0.1": "127.0.0.1 is any host's",
-    "::1": "::1 is any host's",
-    "debian": "127.0.1.1, which debian means there, is any host's",
+    "127.0.0.1": "127.0.0.1 belongs to every host",
+    "::1": "::1 belongs to every host",
+    "debian": "127.0.1.1, which debian means there, belongs to every host",
     "nobody": "nobody cannot be resolved there: Name or service not known",
 }
 

@@ -66,7 +66,7 @@ def test_two_armings_of_the_same_are_not_the_same():
         (changed(experiments=[vars(replace(SLOW, digest=7))]), "`name` and `digest` of an experiment must be texts"),
         (changed(experiments=[vars(replace(SLOW, breaks_quorum="no"))]), "`breaks_quorum` must be true or false"),
         (changed(nonce=""), "`nonce` must be a text"),
-        (changed(datacenter="staging-2"), "is for the datacenter 'staging-2', and this one is 'staging-1'"),
+        (changed(datacenter="staging-2"), "is for the datacenter 'staging-2', but this one is 'staging-1'"),
         (changed(until="2026-11-23T13:01:59Z"), "ends too early: 119s are left"),
         (changed(until="2026-11-25T12:00:00Z"), "lasts 48.0h, but the attach file allows at most 24.0h"),
         ("armed!", "is malformed: it is not JSON"),

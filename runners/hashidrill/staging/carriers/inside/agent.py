@@ -64,12 +64,12 @@ class Lease:
         self._renewed = now
 
     def renew(self, now: float) -> None:
-        """Extends it, never past the deadline, and never once it is over."""
+        """Extends the lease, but never past the deadline, and never once it is over."""
         if not self.over(now):
             self._renewed = now
 
     def over(self, now: float, grace_s: float = 0.0) -> str:
-        """`lease` or `deadline`; "" while it goes on."""
+        """`lease` or `deadline`, which ended it; "" while it lasts."""
         if now >= self._ends + grace_s:
             return "deadline"
         return "lease" if now >= self._renewed + self._lease_s + grace_s else ""

@@ -51,7 +51,7 @@ class HostFault:
         raise NotImplementedError
 
     def change(self, to: Any) -> None:
-        """Replaces its effect by another. Raises RefusedError."""
+        """Replaces the fault's effect by another. Raises RefusedError."""
         raise RefusedError("no-change", f"this fault cannot be changed to {to!r}")
 
     def figures(self) -> dict[str, float]:

@@ -87,7 +87,7 @@ class Observers(Canary):
         means = "" if found == [address] else f", which {address} means there,"
         for one in found:
             if ipaddress.ip_address(one).is_loopback:  # every host has it, so it identifies none
-                return {"why": f"{one}{means} is any host's"}
+                return {"why": f"{one}{means} belongs to every host"}
             if not _is_own(one):
                 return {"why": f"it does not have {one}{means and means[:-1]}"}
         return {"why": ""}
