@@ -99,7 +99,7 @@ def in_words(question: Question, value: Value | None) -> str:
 
 
 def compared(question: Question, answer: Value | None, measured: Measured | None) -> Outcome:
-    """Whether the prediction was right."""
+    """How the prediction compares with the measurement."""
     if answer is None:
         return "not asked"
     if measured is None or measured.value is None:

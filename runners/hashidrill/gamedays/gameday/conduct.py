@@ -125,7 +125,7 @@ def attempts(done: Done, run: PlannedRun) -> list[Result]:
 
 
 def abort_reason(plan: Plan, done: Done) -> str:
-    """Why the day ends early; "" if it does not. The deciding step stored it."""
+    """Why the day ends early; "" if it does not. The step that decided it stored the reason."""
     for run in plan.runs:
         if _is_late(done, run):
             return _gone_on(plan)

@@ -126,7 +126,7 @@ class DayJournal:
         self._write("done", {"step": step, "result": result})
 
     def interrupt(self, step: str, recording: str) -> None:
-        """Notes that a run of that step ended without a result; `recording` is what it left, if anything."""
+        """Notes that a run of that step ended without a result; `recording` is the recording that it left, if any."""
         self._write("interrupted", {"step": step, "recording": recording})
 
     def worked_s(self) -> float:

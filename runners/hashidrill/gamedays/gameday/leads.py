@@ -114,7 +114,7 @@ class Terminal:
             wanted = text.strip().casefold()
             names = {name.casefold(): key for key in waiting() for name in (self._plan.day.shown(key), key)}
             if wanted and wanted not in names:
-                raise ValueError(f"press Enter, or type a name that has not answered: {', '.join(waiting())}")
+                raise ValueError(f"press Enter, or type the name of a person without answers: {', '.join(waiting())}")
             return names.get(wanted, "")
 
         return self._until(

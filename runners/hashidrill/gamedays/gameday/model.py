@@ -38,7 +38,7 @@ Title = Annotated[str, StringConstraints(max_length=200, strip_whitespace=True)]
 Role = Literal["lead", "on-call", "scribe", "observer"]
 Measure = Literal["leader", "stop", "latency", "errors", "alerts", "verdict"]
 OF_A_LOAD: tuple[Measure, ...] = ("stop", "latency", "errors")
-"""Measures of one load, which the question names."""
+"""Measures that need a load, which the question names."""
 UNITS: dict[str, type[Quantity]] = {"stop": Duration, "latency": Duration, "errors": Percent}
 MACHINE: dict[str, type[Quantity] | None] = {"memory_available": Size, "disk_free": Size, "cpus": None, "load": None}
 """The figures of a condition before the day, as `machine.NAME`, and their units. `load`: over a minute, per CPU."""
@@ -59,7 +59,7 @@ class Person(Strict):
     name: Annotated[str, StringConstraints(max_length=120, strip_whitespace=True)] = Field(
         default="", description="Their name in reports; default: the key"
     )
-    predicts: bool = Field(default=True, description="Whether they are asked the questions before each run")
+    predicts: bool = Field(default=True, description="Whether this person predicts before each run")
 
 
 class GoCheck(Strict):

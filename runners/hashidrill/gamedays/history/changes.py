@@ -42,7 +42,7 @@ class Moved:
 
 @dataclass(frozen=True)
 class Changed:
-    """A run, and the last one before it that passed, if any."""
+    """A run, and the last earlier run that passed, if any."""
 
     now: Run
     before: Run | None
@@ -53,7 +53,7 @@ class Changed:
     alike: bool = True
     """Whether these runs had the same conditions as the passing one, as far as known."""
     between: int = 0
-    """The number of runs between the two, of runs that counted."""
+    """The number of counting runs between these two."""
 
     @property
     def broken(self) -> list[str]:

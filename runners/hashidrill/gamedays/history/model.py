@@ -82,7 +82,7 @@ class Run:
     id: str
     series: Series
     began_s: float
-    """Seconds since 1970, as are all times here."""
+    """Seconds since 1970, like all times here."""
     ended_s: float
     verdict: Verdict
     outcome: str
@@ -102,7 +102,7 @@ class Run:
     """The configuration of each agent, by host, as the run started it."""
     machine: Mapping[str, Any] = field(default_factory=dict)
     conditions: str = ""
-    """A digest of versions, experiment, configuration and machine: runs with one digest have no known difference."""
+    """A digest of versions, experiment, configuration and machine: runs with equal digests have no known difference."""
     day: str = ""
     """The game day that it belongs to, if any."""
 

@@ -233,7 +233,7 @@ def _once(client: httpx2.Client, url: str, body: Any, headers: Mapping[str, str]
     try:
         answer = client.post(url, json=body, headers=headers)
     except httpx2.HTTPError as error:
-        return type(error).__name__, True  # its text may name the URL
+        return type(error).__name__, True  # the error's text may contain the URL
     if answer.is_success:
         return "", False
     final = 300 <= answer.status_code < 500 and answer.status_code not in {408, 429}

@@ -150,7 +150,7 @@ def _kill_all(leader: int) -> None:
 
 @dataclass(frozen=True)
 class Attendant:
-    """Starts when the pager goes, follows the runbook, and then watches whether users are well again."""
+    """Starts when the pager goes off, follows the runbook, and then watches whether users are well again."""
 
     runbook: Runbook
     at_s: float

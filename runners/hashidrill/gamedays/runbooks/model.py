@@ -166,7 +166,7 @@ class Machine(Protocol):
 def check_place(on: str) -> None:
     """Raises ValueError for an invalid place."""
     if not on:
-        raise ValueError("it does not say where it runs: on=consul:server, on=consul-1 or on={leader}")
+        raise ValueError("its place is missing: write on=consul:server, on=consul-1 or on={leader}")
     if not (_ROLE.fullmatch(on) or _SEEN.fullmatch(on) or _HOST.fullmatch(on)):
         raise ValueError(
             f"on={on} is not a place: use a host (consul-1), consul:server (one), consul:servers (each), or "

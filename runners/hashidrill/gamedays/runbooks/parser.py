@@ -82,7 +82,7 @@ def _front(path: Path, lines: list[str]) -> tuple[FrontMatter, int]:
             " experiments and look_alikes, and another `---` (playbooks/reference-runbooks.md)"
         )
     end = lines.index(_BORDER, 1)
-    document = Document(str(path), "\n" + "\n".join(lines[1:end]) + "\n")  # so that lines count as in the file
+    document = Document(str(path), "\n" + "\n".join(lines[1:end]) + "\n")  # keeps the file's line numbers
     document.raise_problems()
     front = validated(document, FrontMatter)
     if path.stem != f"runbook-{front.runbook}" and path.stem.startswith("runbook-"):

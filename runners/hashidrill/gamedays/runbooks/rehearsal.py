@@ -39,7 +39,7 @@ _HEALTHY_S = 60.0
 
 @dataclass(frozen=True)
 class Course:
-    """One run of a rehearsal: `name` is the experiment's, or `healthy`."""
+    """One run of a rehearsal: `name` is the experiment's name, or `healthy`."""
 
     name: str
     against: Against
@@ -49,7 +49,7 @@ class Course:
     watch_s: float
 
     def given(self, runbook: Runbook) -> dict[str, Any]:
-        """For the engine's process."""
+        """The data for the engine's process."""
         return {
             "path": str(runbook.path),
             "text": runbook.text,

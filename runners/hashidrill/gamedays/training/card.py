@@ -50,7 +50,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Card:
-    """The result of a game. Times in seconds after the hidden fault was in force; None: never."""
+    """The result of a game. Times are seconds after the hidden fault came into force; None: never."""
 
     scenario: str
     title: str

@@ -55,7 +55,7 @@ class Seat:
 
 
 def seats_of(text: str) -> list[Seat]:
-    """The seats that `--seats` asks for: a number, names with commas, or a file of public keys. Raises UsageError."""
+    """The seats of `--seats`: a number, names separated by commas, or a file of public keys. Raises UsageError."""
     if text.isdecimal():
         if not 1 <= int(text) <= MOST_SEATS:
             raise UsageError(f"--seats {text}: a class has 1 to {MOST_SEATS} seats")
@@ -117,7 +117,7 @@ def authorized_keys(seats: Iterable[Seat], scenario: Path, runs_dir: Path, seed:
     return "".join(lines)
 
 
-# how many games the machine carries
+# the machine's capacity
 
 GAME_CORES, AGENT_CORES, OPERATION_S = 0.09, 0.025, 0.002
 """CPU cores of a game's keeper, engine and disks; cores of each agent; CPU seconds for each operation of the loads.
@@ -180,7 +180,7 @@ class Carries:
             )
         if wanted * self.game_cores > self.cores:
             return (
-                f"{asked} at once: {wanted * self.game_cores:.1f} cores or so, but {self.cores:.1f} are left for games."
+                f"{asked} at once: about {wanted * self.game_cores:.1f} cores, but {self.cores:.1f} are left for games."
                 " Pagers may come late, and games may not count; ask for fewer seats, or use a larger machine"
             )
         return ""

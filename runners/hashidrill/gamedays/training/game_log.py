@@ -1,6 +1,6 @@
 """The log of one game: the trainee's statements with their times, purchases and actions, and the end of the game.
 
-The class has no clock and no network: the caller passes the time, in ns of the run. Trainees read its answers, so they
+The class has no clock and no network: the caller passes the time, in ns of the run. Trainees read its answers, so these
 must not reveal more than the trainee found out.
 """
 

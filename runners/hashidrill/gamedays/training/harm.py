@@ -319,7 +319,7 @@ def _restarts(entries: Sequence[Entry], allowed: Collection[str] | None) -> Iter
             continue
         if (entry.host, agent) not in told:  # the same one twice is one mistake
             told.add((entry.host, agent))
-            yield Harm(entry.t_ns, f"{agent} on {entry.host} was healthy, and you did: {entry.text}")
+            yield Harm(entry.t_ns, f"{agent} on {entry.host} was healthy, but you did: {entry.text}")
 
 
 def _gone(
@@ -338,7 +338,7 @@ def _gone(
             continue
         away = _away(recording, server.label, from_ns, to_ns)
         if away is not None and not crashed(recording, server):
-            yield Harm(away, f"{server.service} on {server.host} was healthy, and it ended while you worked")
+            yield Harm(away, f"{server.service} on {server.host} was healthy, but ended while you worked")
 
 
 def _outside(

@@ -90,7 +90,7 @@ class Onlookers:
             self.room.tell(Phase(phase=state, t_ns=t_ns))
 
     def pager(self, text: str, hosts: Sequence[str]) -> None:
-        """The pager went; the hosts of the hidden fault are known by now."""
+        """The pager went off; the hosts of the hidden fault are known by now."""
         self._note("pager", text, watchers=True)
         self._note(TRAINER, f"the hidden fault is in force on {', '.join(hosts) or 'no host'}")
 

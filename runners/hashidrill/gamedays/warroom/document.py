@@ -88,7 +88,7 @@ class Document:
 
 
 def put(tree: Any, path: Path, value: Any) -> None:
-    """Set the value at a path; a list is filled with None up to it."""
+    """Set the value at a path; a list is filled with None up to the index."""
     for key in path[:-1]:
         tree = tree[key]
     last = path[-1]

@@ -81,7 +81,7 @@ class Axis:
         self._most = most
 
     def index(self, t_s: float) -> int:
-        """The bucket of a moment; beyond the last one, double the width first (`double`)."""
+        """The bucket of a moment; if it is beyond the last bucket, call `double` first."""
         return max(int(t_s / self.width_s), 0)
 
     def is_full(self, t_s: float) -> bool:

@@ -78,7 +78,7 @@ class Room:
         self.people: dict[str, str] = {}
         """The names, by key, of people with their own pages."""
         self.ballot: Ballot | None = None
-        """What people answer on their own pages; `shows_ballot` shows it."""
+        """The questions and answers on people's own pages; `shows_ballot` shows them."""
         self.left: Callable[[str], None] = lambda _: None
         """Called with the key of a person whose last page has been closed for a while, in any thread."""
         self._notes: list[str] = []

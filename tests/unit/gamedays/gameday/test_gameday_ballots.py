@@ -182,8 +182,8 @@ def test_an_experiment_that_ran_takes_no_answers(tmp_path):
 def test_the_lead_types_for_a_person_without_a_page(tmp_path):
     table = Table(tmp_path, *BEFORE, "nobody", "grace", "same", "30s", "grace", "Ada", "another", "", *AFTER)
     found = table.play()
-    assert "press Enter, or type a name that has not answered: ada, grace" in table.text
-    assert "press Enter, or type a name that has not answered: ada" in table.text
+    assert "press Enter, or type the name of a person without answers: ada, grace" in table.text
+    assert "press Enter, or type the name of a person without answers: ada" in table.text
     assert [each["answer"] for each in found["runs"][0]["questions"][1]["answers"]] == ["", "30s"]
 
 

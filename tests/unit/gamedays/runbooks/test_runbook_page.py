@@ -57,7 +57,7 @@ def test_blocks_without_a_mark_are_prose():
         (("> 300 ", "> three hundred "), "three hundred", "neither a number"),
         (("commit_ms > 300   ", "otherwise "), "otherwise ->", "no observation supports it"),
         (("commit_ms > 300   ", "commit_ms is missing "), "is missing", "no observation supports it"),
-        (("observe leader on=consul:server", "observe leader"), "observe leader", "does not say where it runs"),
+        (("observe leader on=consul:server", "observe leader"), "observe leader", "its place is missing"),
         (("observe leader on=consul:server", "observe leader on=Server/1"), "Server/1", "is not a place"),
         (("observe leader ", "observe "), "sh observe on", "needs a name"),
         (("number\n", "number=mean\n"), "number=mean", "number= must be max or min"),

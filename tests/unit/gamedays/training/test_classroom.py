@@ -118,7 +118,7 @@ def test_cores_and_memory_say_how_many_fit(cores, free_gb, fit):
 def test_more_games_than_memory_are_refused_and_more_than_cores_are_warned_of():
     with pytest.raises(UsageError, match=r"memory for 8 games: 8\.0 GB, but 4\.0 GB are free: at most 4 fit"):
         Carries(0.1, 1e9, 16, 4e9).trouble(8)
-    assert "8 games at once: 3.2 cores or so, but 2.0 are left for games" in Carries(0.4, 1e8, 2, 4e9).trouble(8)
+    assert "8 games at once: about 3.2 cores, but 2.0 are left for games" in Carries(0.4, 1e8, 2, 4e9).trouble(8)
     assert Carries(0.4, 1e8, 4, 4e9).trouble(8) == ""
 
 

@@ -95,8 +95,8 @@ def test_a_bungler_who_restarts_everything_is_told_what_it_harmed(game):
     card = game.says("diagnosis", RIGHT, at=25).repairs(at=32).done(at=40).card()
     assert card.result == FAILED
     texts = [harm.text for harm in card.harm]
-    assert "consul on consul-2 was healthy, and you did: restart consul" in texts
-    assert "consul on consul-3 was healthy, and you did: restart consul" in texts
+    assert "consul on consul-2 was healthy, but you did: restart consul" in texts
+    assert "consul on consul-3 was healthy, but you did: restart consul" in texts
     assert any("broke consul's quorum: 1 of 3 servers ran" in text for text in texts)
     assert not any("consul-1 was healthy" in text for text in texts)
     assert points(card, "no harm") == 0
@@ -137,7 +137,7 @@ def test_a_healthy_server_that_was_told_to_leave_is_harm_whatever_was_typed(game
         game.types(typed, "consul-2", at=25)
     leaves(game, "consul-2", at=27)
     card = game.says("diagnosis", RIGHT, at=25).repairs(at=30).done(at=40).card()
-    assert [harm.text for harm in card.harm] == ["consul on consul-2 was healthy, and it ended while you worked"]
+    assert [harm.text for harm in card.harm] == ["consul on consul-2 was healthy, but ended while you worked"]
     assert (card.result, card.points) == (PASSED, 90)
 
 
@@ -161,7 +161,7 @@ def test_a_server_that_was_ended_and_ran_again_before_anyone_looked_is_harm_too(
     """At each look a process runs; at 28 s it is another one than before."""
     game.new["consul-2"] = 28
     card = game.says("diagnosis", RIGHT, at=25).repairs(at=30).done(at=40).card()
-    assert [harm.text for harm in card.harm] == ["consul on consul-2 was healthy, and it ended while you worked"]
+    assert [harm.text for harm in card.harm] == ["consul on consul-2 was healthy, but ended while you worked"]
 
 
 @pytest.mark.lie
@@ -189,7 +189,7 @@ def test_another_process_is_seen_although_the_samples_of_a_look_are_taken_apart(
 def test_a_server_that_ended_between_late_looks_is_harm_all_the_same(game):
     game.late = {"consul-2": (26, 28)}
     card = judged(game.ends_agent("consul-2", at=27, until=200))
-    assert [harm.text for harm in card.harm] == ["consul on consul-2 was healthy, and it ended while you worked"]
+    assert [harm.text for harm in card.harm] == ["consul on consul-2 was healthy, but ended while you worked"]
 
 
 @pytest.mark.lie
@@ -197,7 +197,7 @@ def test_a_server_that_ended_between_late_looks_is_harm_all_the_same(game):
 def test_who_looked_with_systemctl_before_a_healthy_server_left_is_told_all_the_same(game, looked):
     """That host's agent was thought to be told of by `systemctl`, which had harmed nothing."""
     card = judged(leaves(game.acts(looked, "consul-2", at=25), "consul-2", at=27))
-    assert [harm.text for harm in card.harm] == ["consul on consul-2 was healthy, and it ended while you worked"]
+    assert [harm.text for harm in card.harm] == ["consul on consul-2 was healthy, but ended while you worked"]
 
 
 @pytest.mark.lie

@@ -46,7 +46,7 @@ _READS_NOTHING = frozenset(
 
 def main(name: str, words: list) -> int:  # type: ignore[type-arg]  # any Python 3 runs it
     """The exit code."""
-    if name == "hashidrill":  # as on the machine outside
+    if name == "hashidrill":  # the same command as outside
         if words[:1] != ["say"]:
             sys.stderr.write(
                 "this shell has only `hashidrill say ready | detected | diagnosis WORDS | done | hint | give-up`\n"
@@ -177,6 +177,6 @@ def written(to: int, data: bytes) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as commands of a shell end
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a closed pipe ends it quietly
     called = os.path.basename(sys.argv[0])  # noqa: PTH119 - it starts in 20 ms
     sys.exit(iostat(sys.argv[1:]) if called == "iostat" else main(called, sys.argv[1:]))
