@@ -1,6 +1,6 @@
 """What the services of Consul, Nomad and Vault share: hosts by role, servers and clients, and rights.
 
-Light to import: the command line finds kinds and roles here, and most commands start no datacenter.
+It is light to import: the command line finds kinds and roles here, and most commands start no datacenter.
 """
 
 from __future__ import annotations

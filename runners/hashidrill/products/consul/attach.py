@@ -1,6 +1,6 @@
 """Consul in an attached datacenter: how its command line logs in, and discovery from its catalog and Raft.
 
-Variables as of https://developer.hashicorp.com/consul/commands#environment-variables (1.22).
+The variables are those of https://developer.hashicorp.com/consul/commands#environment-variables (1.22).
 """
 
 import base64

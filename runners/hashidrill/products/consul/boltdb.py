@@ -3,7 +3,7 @@
 All pages have the same size. The first two are meta pages; the valid meta page with the higher transaction number
 counts, and says where the list of free pages is. Every commit rewrites that list, 8 bytes per page, so a long list
 makes every commit expensive. The layouts are those of go.etcd.io/bbolt internal/common/page.go, meta.go and
-internal/freelist/shared.go, and the same in bolt v1.3.1.
+internal/freelist/shared.go; bolt v1.3.1 has the same layouts.
 """
 
 from __future__ import annotations

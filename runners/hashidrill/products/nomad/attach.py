@@ -1,6 +1,6 @@
 """Nomad in an attached datacenter: how its command line logs in, and which servers and nodes it knows.
 
-Variables as of https://developer.hashicorp.com/nomad/commands#environment-variables (1.10).
+The variables are those of https://developer.hashicorp.com/nomad/commands#environment-variables (1.10).
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,6 +1,6 @@
 """Nomad as a service of a datacenter: its hosts, agents, roles, readiness, endpoints and probes.
 
-Light to import: the command line finds Nomad's kinds and roles here, and most commands start no datacenter.
+It is light to import: the command line finds Nomad's kinds and roles here, and most commands start no datacenter.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Prometheus as a service of a datacenter: it scrapes the other products' agents and evaluates alerting rules.
 
-Light to import: the command line finds its roles here, and most commands start no datacenter.
+It is light to import: the command line finds its roles here, and most commands start no datacenter.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def rules_file(named: str) -> Path:
     for path in (Path(named).expanduser(), shipped(FOLDER) / named):
         if path.is_file():
             return path
-    raise DatacenterError(f"there is no file of rules {named}; name one from the working directory, or {RULES}")
+    raise DatacenterError(f"there is no file of rules {named}; name a file from the working directory, or {RULES}")
 
 
 class PrometheusService(BaseService):

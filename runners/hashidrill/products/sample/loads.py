@@ -35,7 +35,7 @@ Via = Annotated[
 
 class _SampleLoad(AgentLoad):
     @classmethod
-    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - the signature of all loads
         return ()
 
 

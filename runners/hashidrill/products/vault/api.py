@@ -1,4 +1,4 @@
-"""Calls Vault's HTTP API as an operator. Paths and fields of 1.21.0.
+"""Calls Vault's HTTP API as an operator. Paths and fields are those of 1.21.0.
 
 hvac is not used because it blocks, and waits here must not block the run. Loads have an HTTP client of their own.
 """

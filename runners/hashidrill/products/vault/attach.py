@@ -1,6 +1,6 @@
 """Vault in an attached datacenter: how its command line logs in, and discovery of its servers.
 
-Variables as of https://developer.hashicorp.com/vault/docs/commands#environment-variables (1.21).
+The variables are those of https://developer.hashicorp.com/vault/docs/commands#environment-variables (1.21).
 """
 
 import json

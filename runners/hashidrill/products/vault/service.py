@@ -1,6 +1,6 @@
 """Vault as a service of a datacenter: its servers, their keys, roles, readiness, probes, faults and loads.
 
-Light to import: the command line finds Vault's kinds and roles here, and most commands start no datacenter.
+It is light to import: the command line finds Vault's kinds and roles here, and most commands start no datacenter.
 """
 
 from __future__ import annotations

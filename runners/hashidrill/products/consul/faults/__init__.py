@@ -1,1 +1,1 @@
-"""Faults of Consul: leaders, agents, state, streams, configuration. `core/faults/` has those of any host."""
+"""Faults of Consul: leaders, agents, state, streams, configuration. Faults of any host are in `core/faults/`."""

@@ -189,7 +189,7 @@ class ConsulConfig(BaseFault[ConfigParams]):
     instead: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, AgentSettings, Processes})
     observer: ClassVar[Observer] = Observer(
         "the configuration that the agent shows, its process, and which backend answers its queries",
-        "the injector reads the file back; keys that agents do not show rely on the fault's own marker in `node_meta`",
+        "the injector reads the file back; the proof of keys not shown is the fault's own marker in `node_meta`",
     )
     Params: ClassVar[type[Strict]] = ConfigParams
     observed_within_s = 90.0

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 LEADERSHIP = "Consul's leadership"
 ELECTIONS = "who can be elected"
-"""Needed by faults that decide who can be elected; spoiled by a new server."""
+"""Faults that decide who can be elected need this; a new server spoils it."""
 AGENT_CONFIG = "the agent's configuration file"
 ONE_AGENT = "they may target the same host, and one would stop the agent that the other needs, or undo its change"
 SELECTED = "what a selector names"
-"""Names the text of the selector as the place of a problem."""
+"""A claim on the text of a selector, like consul:leader."""
 
 
 def servers_in(place: Place) -> tuple[str, ...]:

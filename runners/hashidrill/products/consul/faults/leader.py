@@ -108,7 +108,7 @@ class _LeaderFault(OfServers[P]):
             await host.use(PacketFilter).set_packet_rules(table, [rpc.cut_votes(deaf)])
         if mute:
             await leader.use(PacketFilter).set_packet_rules(table, rpc.cut_off([host.address for host in mute]))
-            with contextlib.suppress(FaultError):  # if this fails, the leader had no newest entry to share
+            with contextlib.suppress(FaultError):  # if this fails, there is no newer entry to share
                 await leader.use(AgentApi).api("DELETE", f"/v1/kv/hashidrill/nothing/{table}", agent=api.AGENT)
         await leader.use(PacketFilter).set_packet_rules(table, rpc.cut_off([host.address for host in others]))
         try:
@@ -260,7 +260,7 @@ class LeaderAvoid(_Electable):
 
     kind: ClassVar[str] = "consul.leader.avoid"
     observer: ClassVar[Observer] = Observer(
-        "the Raft state that each server reports of itself, and connections like Raft's from each server",
+        "the Raft state that each server reports for itself, and connections from it that begin like Raft's",
         "the rules also cover the canary's port, not only 8300",
     )
     cases: ClassVar[Cases] = Cases(
@@ -293,7 +293,7 @@ class LeaderPin(_Electable):
 
     kind: ClassVar[str] = "consul.leader.pin"
     observer: ClassVar[Observer] = Observer(
-        "the Raft state that each server reports of itself, and connections like Raft's from each server",
+        "the Raft state that each server reports for itself, and connections from it that begin like Raft's",
         "the rules also cover the canary's port, not only 8300",
     )
     cases: ClassVar[Cases] = Cases(

@@ -39,7 +39,7 @@ _MISSED, _CANARY = 0x00, 0x31
 """Other first bytes that are cut on a new connection: for a first byte that the rules missed, and for the canary."""
 RAFT, _GRPC = 0x01, 0x08
 _REQUEST_VOTE, _REQUEST_PRE_VOTE = 0x01, 0x04
-"""First bytes of requests on an older Raft connection."""
+"""First bytes of requests on a Raft connection that is older than the rules."""
 _TRIAL = ExchangeRequest(upload_bytes=1, download_bytes=1, timeout_s=1.0)
 
 
@@ -56,9 +56,9 @@ def cut_votes(addresses: Sequence[str]) -> Cut:
 def cut_streams(addresses: Sequence[str]) -> Cut:
     """The rules that block an agent's streams from the servers with these addresses.
 
-    An older connection is recognised by its next frame. An HTTP/2 frame begins with a length of three bytes, whose
-    third byte is not 0 in a short frame. In a frame of yamux, which all other connections use, such a third byte would
-    mean flags that do not exist.
+    A connection older than the rules is recognised by its next frame. An HTTP/2 frame begins with a length of three
+    bytes, whose third byte is not 0 in a short frame. In a frame of yamux, which all other connections use, such a
+    third byte would mean flags that do not exist.
     """
     older: list[tuple[Word, ...]] = [
         (("doff", doff), ("data", at, 16, True, 0), ("data", at + 16, 8, False, 0)) for doff, at in PAYLOADS
@@ -149,7 +149,7 @@ class StreamsGather(OfServers[StreamsParams]):
         there = frozenset(place.having("consul", "client"))
         whose = frozenset(self.params.agents) if self.params.agents and there else EVERYWHERE | there
         return (
-            takes("the agents' streams", "both are about which server has the streams", where=whose, local=False),
+            takes("the agents' streams", "both decide which server has the streams", where=whose, local=False),
             needs(SELECTED, where=frozenset({place.on})),
         )
 
@@ -225,7 +225,7 @@ class StreamsGather(OfServers[StreamsParams]):
                     group.start_soon(attempt, client, server)
         clients, asked = len(undo["clients"]), undo["others"] if present else []
         measured = ", ".join(f"{cut.count(server.name)} from {server.name}" for server in servers)
-        words = f"all {clients} agents are kept from {', '.join(undo['others'])}, and none from {undo['host']}"
+        words = f"all {clients} agents are kept from {', '.join(undo['others'])}, and no agent from {undo['host']}"
         return Evidence(
             sorted(cut) == sorted(name for name in asked for _ in range(clients)),
             words if present else f"no agent of {clients} is blocked from a server",

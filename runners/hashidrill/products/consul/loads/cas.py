@@ -89,11 +89,11 @@ class KvCas(ConsulLoad):
     params: Params
 
     @classmethod
-    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - the signature of all loads
         return (rights.keys(f"{PREFIX}/{name}/"),)
 
     @classmethod
-    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:  # noqa: ARG003 - of all loads
+    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:  # noqa: ARG003 - the signature of all loads
         return (left(f"{PREFIX}/{name}/{run_id}/"),)
 
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:

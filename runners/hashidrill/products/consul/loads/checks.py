@@ -79,7 +79,7 @@ class HealthChecks(ConsulLoad):
     params: Params
 
     @classmethod
-    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - the signature of all loads
         return (rights.right("service", f"{PREFIX}-{name}", "write"),)
 
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:

@@ -75,7 +75,7 @@ class ServiceChurn(ConsulLoad):
         return rights.registering(params.service, f"hashidrill-{name}" if params.through == "catalog" else "")
 
     @classmethod
-    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:  # noqa: ARG003 - of all loads
+    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:  # noqa: ARG003 - the signature of all loads
         left = leftovers.numbered(params.service, f"{params.service}-{name}-")
         return (
             left,

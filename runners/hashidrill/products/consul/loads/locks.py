@@ -1,9 +1,9 @@
 """`consul.lock`: contenders that claim, renew and release locks, each with a session of its own.
 
-They are the leases of juju-2021, built on Consul's sessions. A contender creates a session with a TTL and claims a
+The locks are the leases of juju-2021, built on Consul's sessions. A contender creates a session with a TTL and claims a
 key with it (`?acquire`). It renews the session on schedule, whatever the result of the last renewal, and gives the
 lock back (`?release`). It believes that it holds the lock until one TTL after it *sent* the last acknowledged renewal:
-Consul expires a session no sooner than that, and perhaps only two TTLs after the renewal.
+Consul expires a session no sooner than that, and perhaps as late as two TTLs after the renewal.
 """
 
 from __future__ import annotations
@@ -335,11 +335,11 @@ class Lock(ConsulLoad):
     params: Params
 
     @classmethod
-    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - the signature of all loads
         return (rights.keys(f"{PREFIX}/{name}/"), rights.SESSIONS)
 
     @classmethod
-    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:  # noqa: ARG003 - of all loads
+    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:  # noqa: ARG003 - the signature of all loads
         """The keys of the locks. If the run dies, its sessions expire after their TTL."""
         return (left(f"{PREFIX}/{name}/"),)
 

@@ -95,7 +95,7 @@ class MetricsRead(ConsulLoad):
         return (rights.right("agent_prefix"), *asked[params.find])
 
     @classmethod
-    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:  # noqa: ARG003 - of all loads
+    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:  # noqa: ARG003 - the signature of all loads
         return (left(f"{PREFIX}/{name}"),) if params.find == "kv" else ()
 
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:

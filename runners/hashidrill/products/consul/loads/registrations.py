@@ -59,7 +59,7 @@ class Registrations(ConsulLoad):
         services: Annotated[int, Field(ge=1, le=500, description="Instances that are registered at any time")] = 10
         through: Annotated[
             Literal["agents", "catalog"],
-            Field(description="`catalog`: with the servers, on a node without an agent, like an external service"),
+            Field(description="`catalog`: registers with the servers, on a node without agent, like external services"),
         ] = "agents"
         via: Via = "consul:clients"
 
@@ -104,7 +104,7 @@ class Registrations(ConsulLoad):
         try:
             async with self.client() as http, asyncio.TaskGroup() as tasks:
 
-                async def change(n: int, key: str, step: str) -> Reply:  # noqa: ARG001 - its key says which it is
+                async def change(n: int, key: str, step: str) -> Reply:  # noqa: ARG001 - the key names the instance
                     return await self._change(http, key, step)
 
                 tasks.create_task(self.open_loop(self._plan, change).run(emit))

@@ -295,7 +295,7 @@ class Streams(ConsulLoad):
     params: Params
 
     @classmethod
-    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - the signature of all loads
         return (rights.right("service", params.service), rights.right("node_prefix"))
 
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:

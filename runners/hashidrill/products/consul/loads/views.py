@@ -51,13 +51,13 @@ def _sane_rate(rate: Rate) -> Rate:
 
 Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Establish = Annotated[
-    Rate, AfterValidator(_sane_rate), Field(description="The rate of openings, also of those after a loss")
+    Rate, AfterValidator(_sane_rate), Field(description="The rate of openings, including those after a loss")
 ]
 SIGNALS = {"open": None, "streaming": Percent, "establish": Rate}
 
 
 class Held:
-    """Keeps `count` times the load's level slots open; `hold(slot, due_ns)` opens a slot and holds it until it is lost.
+    """Keeps slots open, `count` times the load's level; `hold(slot, due_ns)` opens a slot and holds it until its loss.
 
     Slots are numbered from 0; a lost slot is opened again, and the highest numbers are closed first (by
     cancellation). `hold` raises only cancellation, and calls `opened` and `closed`.
@@ -203,7 +203,7 @@ class Views(ConsulLoad):
     params: Params
 
     @classmethod
-    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - the signature of all loads
         return (rights.right("service", params.service), rights.right("node_prefix"))
 
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:

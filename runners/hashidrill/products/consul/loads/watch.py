@@ -84,7 +84,7 @@ class Watch(ConsulLoad):
     params: Params
 
     @classmethod
-    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - the signature of all loads
         if params.service is not None:
             return (rights.right("service", params.service), rights.right("node_prefix"))
         return (rights.keys(f"{PREFIX}/{params.keys_of}/", "read"),)

@@ -1,1 +1,1 @@
-"""Faults of Nomad: nodes, leaders, jobs. `core/faults/` has those of any host."""
+"""Faults of Nomad: nodes, leaders, jobs. Faults of any host are in `core/faults/`."""

@@ -150,7 +150,7 @@ class NodeBlackHole(OfNodes[NoParams]):
     kind: ClassVar[str] = "nomad.node.black_hole"
     cases: ClassVar[Cases] = Cases(on=(("nomad:one-client", {}),))
     observer: ClassVar[Observer] = Observer(
-        "how a batch job that only this node can run ends; while the node is ineligible, the mode of its folder",
+        "the result of a batch job that only this node can run; while the node is ineligible, its folder's mode",
         "the folder that the injector changes, while the node is ineligible",
     )
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentFiles})

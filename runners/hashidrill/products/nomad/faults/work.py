@@ -275,7 +275,7 @@ class AllocFail(_OfAllocations[FailParams]):
 
 
 class SignalParams(PickParams):
-    """The signal. STOP freezes tasks until the fault is reverted; other signals do what the tasks make of them."""
+    """The signal. STOP freezes tasks until the fault is reverted; the effect of other signals depends on the tasks."""
 
     signal: Literal["STOP", "KILL", "TERM", "INT", "HUP", "QUIT", "USR1", "USR2"] = "STOP"
     """STOP, KILL, TERM, INT, HUP, QUIT, USR1 or USR2."""

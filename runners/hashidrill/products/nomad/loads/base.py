@@ -69,11 +69,11 @@ class NomadLoad(AgentLoad):
         self.context.sample("left", 1.0, f"the job {job_id} was not removed: no server answered")
 
     @classmethod
-    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:  # noqa: ARG003 - of all loads
+    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:  # noqa: ARG003 - the signature of all loads
         return (Left("nomad", JOBS_OF, f"{PREFIX}{name}"),)
 
     @classmethod
-    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - the signature of all loads
         return (*rights.READS, *rights.JOBS, rights.work("read-fs"))
 
 

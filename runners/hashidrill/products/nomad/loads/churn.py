@@ -61,7 +61,7 @@ class JobChurn(NomadLoad):
     async def run(self, emit: EmitOperation) -> None:
         async with self.client() as client:
 
-            async def step(n: int, key: str, value: str) -> Reply:  # noqa: ARG001 - the key says which one it is
+            async def step(n: int, key: str, value: str) -> Reply:  # noqa: ARG001 - the key names the step
                 job, _, what = key.rpartition("/")
                 url, timeout_s = self.endpoint(n), float(self.params.timeout)
                 if what == _STOP:

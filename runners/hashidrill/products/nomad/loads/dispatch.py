@@ -192,7 +192,7 @@ class Dispatch(NomadLoad):
     async def run(self, emit: EmitOperation) -> None:
         async with self.client() as client:
 
-            async def dispatch(n: int, key: str, value: str) -> Reply:  # noqa: ARG001 - the key says which one it is
+            async def dispatch(n: int, key: str, value: str) -> Reply:  # noqa: ARG001 - the key names the dispatch
                 url = f"{self.endpoint(n)}/v1/job/{self.job_id}/dispatch"
                 body = json.dumps({"Meta": {_META: key}}).encode()
                 reply = change_reply(await client.request("POST", url, body=body, timeout_s=float(self.params.timeout)))

@@ -122,7 +122,7 @@ class Replicas(NomadLoad):
     params: Params
 
     @classmethod
-    def cost(cls, params: Params) -> LoadCost:  # noqa: ARG003 - it asks four times a second, whatever it holds
+    def cost(cls, params: Params) -> LoadCost:  # noqa: ARG003 - it asks four times a second, whatever the params
         return LoadCost(rate_per_s=1 / _LOOK_EVERY_S)
 
     async def run(self, emit: EmitOperation) -> None:

@@ -1,1 +1,1 @@
-"""Faults of Vault: seals, step-downs, tokens, snapshots, configuration. `core/faults/` has those of any host."""
+"""Faults of Vault: seals, step-downs, tokens, snapshots, configuration. Faults of any host are in `core/faults/`."""

@@ -207,13 +207,13 @@ class StepDown(BaseFault[NoParams]):
         return 30.0
 
     def uses(self, place: Place) -> Sequence[Claim]:
-        alone = takes(ACTIVE, "both are about which server is active", where=EVERYWHERE, local=False)
+        alone = takes(ACTIVE, "both decide which server is active", where=EVERYWHERE, local=False)
         return (*super().uses(place), needs(ANSWERS), alone)
 
     def troubles(self, place: Place) -> Iterable[Trouble]:
         yield from only_on_vault(self.kind, place)
         if place.many and len(place.hosts) > 1:
-            yield ("on",), f"{self.kind} is put on one server, and {place.on} may be several; write vault:active"
+            yield ("on",), f"{self.kind} needs one server, but {place.on} may be several; write vault:active"
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
         reigns = await find_reigns(self.hosts)
@@ -273,7 +273,7 @@ class TokenRevoke(BaseFault[NoParams]):
     def troubles(self, place: Place) -> Iterable[Trouble]:
         yield from only_on_vault(self.kind, place)
         if place.many and len(place.hosts) > 1:
-            yield ("on",), f"{self.kind} is put on one server, and {place.on} may be several; write vault:active"
+            yield ("on",), f"{self.kind} needs one server, but {place.on} may be several; write vault:active"
 
     def rights(self) -> Sequence[Right]:
         return rights.path("auth/token/revoke", "update")

@@ -66,11 +66,11 @@ def identity_of(answer: Answer) -> str | None:
 
 class _KvLoad(VaultLoad):
     @classmethod
-    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - the signature of all loads
         return rights.SECRETS
 
     @classmethod
-    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:  # noqa: ARG003 - of all loads
+    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:  # noqa: ARG003 - the signature of all loads
         return (left_by(name, run_id),)
 
 

@@ -85,7 +85,7 @@ class TokenChurn(VaultLoad):
     params: Params
 
     @classmethod
-    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - the signature of all loads
         return rights.TOKENS
 
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:
