@@ -163,7 +163,7 @@ def test_after_a_comparison_an_interrupted_run_is_named_by_its_own_recording(mac
     [
         ({"compare": True, "variant": "old"}, "all of its variants are compared: leave out `variant`"),
         ({"experiment": "raft/killed-leader", "compare": True}, "lacks `variants` or `compare`: leave this out"),
-        ({}, "has variants (old, new): name one with `variant`, or say `compare: true`"),
+        ({}, "has variants (old, new): name one with `variant`, or write `compare: true`"),
         ({"compare": True, "predict": ["leader"]}, "only the verdict of a comparison can be predicted"),
     ],
 )
