@@ -10,13 +10,13 @@ from hashidrill.reports.text import printable
 
 _USAGE, _BUG, _INTERRUPTED = 2, 70, 130
 _OBJECTS = 50_000
-"""New objects after which Python looks for garbage: with its own 700, a command spends 7 % of its start on that."""
+"""New objects after which Python collects garbage: at Python's default of 700, that takes 7 % of a command's start."""
 
 
 def main() -> None:
     """Run the command line, and exit: 0 PASS, 1 FAIL, 2 usage, 3 INVALID, 4 not reverted, 130 interrupted.
 
-    70: hashidrill has a bug. 74: the output could not be written, and no verdict's exit code takes precedence.
+    70: hashidrill has a bug. 74: the output could not be written, and there is no verdict whose code takes precedence.
     """
     gc.set_threshold(_OBJECTS)
     with standing_in(), hangups_interrupt():
@@ -29,15 +29,15 @@ def main() -> None:
     sys.exit(code)
 
 
-def _called() -> tuple[int, str]:  # noqa: PLR0911 - one return a kind of end
+def _called() -> tuple[int, str]:  # noqa: PLR0911 - one return for each way to end
     """Returns (exit code, message for the user or "")."""
     try:
         from hashidrill.faces.cli.app import app  # noqa: PLC0415 - a package that is missing must not look like a verdict
 
-        app(prog_name="hashidrill")  # however it was started: help is to be typed
+        app(prog_name="hashidrill")  # even if it was started under another name: users type what help shows
     except SystemExit as end:
         if isinstance(stop := getattr(end.__context__, "__cause__", None), KeyboardInterrupt):
-            return _INTERRUPTED, _interrupted(stop)  # typer makes an exit of it
+            return _INTERRUPTED, _interrupted(stop)  # typer turns an interrupt into SystemExit
         return (end.code, "") if isinstance(end.code, int) else (0, "") if end.code is None else (_USAGE, str(end.code))
     except HashidrillError as error:
         return error.exit_code, str(error)

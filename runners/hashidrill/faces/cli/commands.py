@@ -1,6 +1,6 @@
 """The commands, which are entry points. A command's module is imported when the command is used.
 
-`hashidrill --help` imports none of them: it reads the summary of each command from its module's source.
+`hashidrill --help` imports no command: it reads the summary of each command from the source of its module.
 """
 
 import re
@@ -32,7 +32,7 @@ PANELS = {
     "Datacenters": "lab staging",
     "Files": "convert schema",
 }
-"""The groups of commands in `hashidrill --help`. Those of other packages follow."""
+"""The groups of commands in `hashidrill --help`. The commands of other packages follow."""
 _OTHERS = "Other packages"
 GROUPS = {
     "gameday": (
@@ -41,7 +41,7 @@ GROUPS = {
         "run playbooks/first-game-day.yaml",
     ),
     "history": (
-        "Look at past runs: trends, what changed, flaky or broken",
+        "Look at past runs: trends, what changed, whether a test is flaky or broken",
         "list show trend changed state add",
         "changed raft/slow-leader-disk",
     ),
@@ -57,7 +57,7 @@ GROUPS = {
         "export chaos-mesh network/split-from-clients",
     ),
 }
-"""Commands that have commands of their own: what they do, the order of these, an example."""
+"""Commands that have subcommands: what the command does, the order of its subcommands, an example."""
 MOVED = {
     "up": "lab up",
     "down": "lab down",
@@ -71,18 +71,18 @@ MOVED = {
     "import": "convert import",
     "export": "convert export",
 }
-"""Earlier name of a command to the one that it has now."""
+"""The earlier name of each renamed command, and its current name."""
 LATER = {
     "validate": ("anyio", "asyncio", "msgpack", "numpy", "psutil", "sqlite3", "ssl", "statistics"),
     "history": ("numpy",),
 }
-"""For each command or group, the modules that it usually does not need: checking parameters or listing runs needs none
-of them.
+"""For each command or group, the modules that it usually does not need: checking parameters or listing runs works
+without these modules.
 """
 
 
 class Commands(Mapping[str, Any]):
-    """The commands of a group by their names; to look one up imports its module. The group "" has the other groups."""
+    """The commands of a group by name; looking a command up imports its module. The group "" holds the other groups."""
 
     def __init__(self, group: str) -> None:
         self._group, self._prefix = group, f"{group}." if group else ""
@@ -116,7 +116,7 @@ class Commands(Mapping[str, Any]):
         return {group if (group := name.partition(".")[0]) in GROUPS else name: None for name in names}
 
     def summary(self, name: str) -> str:
-        """The first sentence of its docstring, read from the source of its module; "" without one."""
+        """The first sentence of the command's docstring, read from its module's source; "" without a docstring."""
         if not self._group and name in GROUPS:
             return GROUPS[name][0].partition(". ")[0]
         spec = find_spec(registry.entries(COMMANDS)[self._prefix + name].value.partition(":")[0])
@@ -136,8 +136,8 @@ class LazyGroup(TyperGroup):
         self.commands: Mapping[str, Any] = self.lazy  # type: ignore[assignment]  # nobody adds to it
 
     def main(self, *args: Any, **options: Any) -> Any:
-        """Context variables that the options of a command line set are reset when the command ends, also if it is
-        refused.
+        """When the command ends, even if its command line is refused, resets the context variables that options
+        set.
         """
         return copy_context().run(super().main, *args, **options)
 
@@ -157,7 +157,7 @@ class LazyGroup(TyperGroup):
         return Completed(cmd_name, path, self.lazy.summary(cmd_name), real)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """While a shell asks, no option counts: to read one, typer imports pydantic."""
+        """While a shell completes a word, options are skipped: to read an option, typer imports pydantic."""
         if not ctx.resilient_parsing:
             return super().parse_args(ctx, args)
         rest = [*dropwhile(lambda word: word.startswith("-"), args)]
@@ -176,14 +176,14 @@ class LazyGroup(TyperGroup):
             result = super().invoke(ctx)
         except EOFError:
             raise UsageError("standard input ended before the question was answered") from None
-        except BrokenPipeError as error:  # of a socket: standard output raises none
+        except BrokenPipeError as error:  # from a socket: standard output never raises it
             raise RuntimeError(str(error)) from error
         if lacks := lost():
             raise OutputError(f"cannot write to {lacks}")
         return result
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Writes a line for each, below its panel."""
+        """Writes one line for each command, below the title of its panel."""
         names, panels = list(self.commands), PANELS if ctx.parent is None else {"Commands": " ".join(self.commands)}
         listed = {title: [name for name in names if name in of.split()] for title, of in panels.items()}
         listed[_OTHERS] = [name for name in names if name not in " ".join(panels.values()).split()]

@@ -30,8 +30,8 @@ _ONLY_JSON: ContextVar[bool] = ContextVar("only_json", default=False)
 
 
 def only_json(value: bool) -> bool:
-    """While a command runs with this option, standard output has JSON alone: `console()` and the like write to
-    standard error.
+    """While a command runs with this option, only JSON goes to standard output: `console()` and other text
+    go to standard error.
     """
     if value:
         _ONLY_JSON.set(True)
@@ -50,7 +50,7 @@ Hypotheses = Annotated[
 
 
 class FailOn(StrEnum):
-    """The lowest severity of a finding that fails; `never`: none does."""
+    """The lowest severity at which a finding fails the command; `never`: no finding does."""
 
     error = "error"
     warning = "warning"
@@ -80,7 +80,7 @@ def options_given(ctx: typer.Context) -> list[str]:
 
 
 def own_program() -> str | None:
-    """The path of this hashidrill; None where it is not installed as a program."""
+    """The path of the running hashidrill; None if it is not installed as a program."""
     beside = Path(sys.executable).with_name("hashidrill")
     return str(beside) if beside.is_file() else shutil.which("hashidrill")
 
@@ -115,7 +115,7 @@ def console(*, stderr: bool = False) -> Console:
 
 def plain_console(**how: Any) -> Console:
     """A rich console that prints text literally."""
-    from rich.console import Console  # noqa: PLC0415 - 50 ms that what prints plain lines need not pay for
+    from rich.console import Console  # noqa: PLC0415 - 50 ms, which commands that print plain lines need not spend
     from rich.segment import Segment  # noqa: PLC0415 - as above
 
     class Plain(Console):
@@ -150,7 +150,7 @@ def folded(text: str, indent: str = "") -> str:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, clip: bool = False) -> None:
-    """A line a row, below these headings if there are any. `clip`: a terminal shows what fits its width."""
+    """Prints one line per row, below the headings if there are any. `clip`: cuts lines to the terminal's width."""
     lines = [[plain_line(cell) for cell in row] for row in ([columns] if columns else []) + list(rows)]
     widths = [max(map(len, column)) for column in itertools.zip_longest(*lines, fillvalue="")]
     width = shutil.get_terminal_size().columns if clip and sys.stdout.isatty() else None
@@ -193,7 +193,7 @@ def is_comparison(path: Path) -> bool:
 
 
 def find_recording(name: str, runs_dir: Path, *, comparisons: bool = False) -> Path:
-    """A recording by its path, its directory's name, or `last`; or a comparison, if that will do. Raises UsageError."""
+    """A recording (with `comparisons`, or a comparison) by path, directory name or `last`. Raises UsageError."""
     known = recordings(runs_dir)
     if name == "last":
         if known:

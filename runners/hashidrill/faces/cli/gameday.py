@@ -58,7 +58,7 @@ BreaksQuorum = Annotated[
     bool, typer.Option("--breaks-quorum", help="With --attach: allow experiments that say so to break a quorum.")
 ]
 Yes = Annotated[
-    bool, typer.Option("--yes", help="Ask nobody: for scheduled days. Predictions stay empty, and the report says so.")
+    bool, typer.Option("--yes", help="Ask no questions, as on a schedule. Predictions stay empty; the report says so.")
 ]
 
 
@@ -86,12 +86,12 @@ def run(
 ) -> None:
     """Begin a game day, and lead through it step by step.
 
-    Keeps it in `days/` next to the directory of recordings.
+    Keeps the day in `days/` next to the directory of recordings.
 
-    Ctrl-C stops it at any moment; `hashidrill gameday resume` goes on where it was. With --attach, the day's
+    Ctrl-C stops it at any moment; `hashidrill gameday resume` continues where it stopped. With --attach, the day's
     experiments run against that datacenter, and `check: machine` checks the interlocks.
 
-    Exit codes as of `run`, for the worst verdict of the day; a no-go is INVALID.
+    Exit codes are as for `run`, for the worst verdict of the day; a no-go is INVALID.
     """
     memory = Memory.of(notify)
     if breaks_quorum and attach is None:
@@ -125,7 +125,7 @@ def _said(breaks_quorum: bool) -> list[str]:
 
 def resume(
     day: Annotated[
-        str | None, typer.Argument(metavar="DAY", help=f"{_DAY_HELP} Default: the last one not over.")
+        str | None, typer.Argument(metavar="DAY", help=f"{_DAY_HELP} Default: the last unfinished one.")
     ] = None,
     *,
     attach: AttachTo = None,
@@ -142,9 +142,9 @@ def resume(
 ) -> None:
     """Go on with a day that was interrupted.
 
-    Answered questions are not asked again; an interrupted run is run again, and a finished one only judged. A day that
-    ran with --attach needs --attach again: the day's folder must not decide which datacenter is broken. Exit codes as
-    of `gameday run`.
+    Answered questions are not asked again. An interrupted run is run again; a finished one is only judged. A day that
+    ran with --attach needs --attach again: the day's folder must not decide which datacenter is broken. Exit codes are
+    as for `gameday run`.
     """
     memory = Memory.of(notify)
     folder = find_day(day, runs_dir.parent / DAYS, open_only=day is None)
@@ -164,11 +164,11 @@ def resume(
 
 
 def _where(journal: DayJournal, attach: Path | None, *, breaks_quorum: bool) -> Standing | None:
-    """The datacenter that the operator names. The folder of the day may be a stranger's; it only says which it was."""
+    """The datacenter that the operator names. The day's folder, perhaps a stranger's, only says which one it was."""
     name = journal.head.get("attached")
     if attach is None:
         if name is not None:
-            raise UsageError(f"this day ran against {name}: name its file again with --attach FILE")
+            raise UsageError(f"this day ran against {name}: name that datacenter's file again with --attach FILE")
         return None
     there = attached(attach, *_said(breaks_quorum))
     if there.target.name != name:
@@ -184,8 +184,8 @@ def report(
 ) -> None:
     """Write the report of a day again, from its journal.
 
-    Writes HTML, Markdown, JSON, and the action items as a task list. Works for a day that is not over, too; not once an
-    experiment of the day has changed. Exits with 0 if it could be written.
+    Writes HTML, Markdown, JSON, and the action items as a task list. Works for an unfinished day too, but not once an
+    experiment of the day has changed. Exits with 0 if the report could be written.
     """
     folder = find_day(day, runs_dir.parent / DAYS)
     journal = DayJournal.read(folder)
@@ -193,7 +193,7 @@ def report(
     if other := changed(plan, journal):
         raise UsageError(
             f"{folder}: {', '.join(other)} changed since this day began, and a new report would describe "
-            f"experiments that did not run: undo the change; the report written then stays ({folder / REPORT_NAME})"
+            f"experiments that did not run: undo the change; the earlier report is still there ({folder / REPORT_NAME})"
         )
     found = outcome_of(plan, journal)
     page = write_reports(found, folder)
@@ -216,7 +216,7 @@ def _check_asking(plan: Plan, *, yes: bool, as_json: bool) -> None:
 
 @dataclass
 class _Day:
-    """A day that goes on: what its steps share. `page` shows it in a war room."""
+    """A day in progress: what its steps share. `page` shows the day in a war room."""
 
     plan: Plan
     journal: DayJournal
@@ -237,7 +237,7 @@ class _Day:
         lead = self._lead(again, room)
         runs_s = sum(total_s(each.resolved) for each in plan.runs)
         alone_s = runs_s if self.yes and not journal.sessions else None
-        self.whole = Progress(self.say, alone_s)  # how long people take, nothing tells
+        self.whole = Progress(self.say, alone_s)  # nobody knows how long people take
         journal.session(unattended=self.yes)
         self.tell(f"the day's folder: {folder}")
         announce(plan.day.metadata.name, runs_s, tell=self.tell)
@@ -259,7 +259,7 @@ class _Day:
             self.memory.keep_day(folder, self.say)
             self.tell("")
             if stop.args and (of_run := recordings_of(stop.args[0])):
-                self.tell(cut_short(of_run[-1], "it is run again when the day goes on"))
+                self.tell(cut_short(of_run[-1], "when the day is resumed"))
             self.tell(f"The day is interrupted; everything so far is kept in {folder}. Go on with:")
             self.tell(f"  {again}")
             stuck = bool(stop.args) and any(Recording(path).outcome == "revert" for path in recordings_of(stop.args[0]))
@@ -350,7 +350,7 @@ class _Day:
             self.page.ran(planned, result)
 
     def _variant(self, planned: PlannedRun) -> PlayOne:
-        """Plays one of those that are compared, with a live view of its own."""
+        """Returns a function that plays one variant of a comparison, with its own live view."""
 
         def one(resolved: ResolvedExperiment, folder: Path) -> tuple[Recording, RunVerdict]:
             with self._view(planned, f" ({resolved.variant})") as (view, also):
@@ -367,7 +367,7 @@ class _Day:
         if found is None:
             return None
         result, kept, verdict = found
-        said = f"it had ended when the day was interrupted, and is judged now: {verdict.verdict}"
+        said = f"it had ended before the day was interrupted, and is judged now: {verdict.verdict}"
         self.tell(f"{planned.name}: {said}")
         self._shown(planned, result)
         self.memory.keep(kept, verdict, self.say)
@@ -382,9 +382,9 @@ def _forget_typed() -> None:
 
 
 def _tidy(folder: Path, journal: DayJournal, there: Standing | None, tell: Callable[[str], None]) -> None:
-    """Heals each interrupted run, closes the one whose runner died, and removes its sandbox.
+    """Heals each interrupted run, closes the run whose runner died, and removes its sandbox.
 
-    Raises RevertError if a fault of one of them may still be in force, because no run may begin then.
+    Raises RevertError if a fault of one of these runs may still be in force, because then no run may begin.
     """
     dirty = bool(journal.dangling)
     lefts = [str(entry["recording"]) for entry in journal.interrupted]

@@ -1,4 +1,4 @@
-"""Output and questions of a game day at a terminal and on a war room's page: wrapped lines, questions, the summary."""
+"""What a game day prints and asks at a terminal and on a war room's page: wrapped lines, questions, the summary."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def tell(say: Console, line: str, style: str = "") -> None:
 
 
 def ask(prompt: str, say: Console) -> str:
-    """Raises KeyboardInterrupt if no answer can come any more: a closed terminal, the end of a pipe."""
+    """Asks for one line. Raises KeyboardInterrupt if no answer can come: the terminal is closed or the pipe ended."""
     *before, last = live.folded(prompt.rstrip(), say)
     for part in before:
         live.say(say, part)
     while True:
         try:
             return input(for_encoding(f"{last} ", sys.stdout.encoding))
-        except (EOFError, OSError):  # of a terminal that is closed
+        except (EOFError, OSError):  # the terminal is closed
             raise KeyboardInterrupt from None
         except UnicodeDecodeError:
             print_text("    that is not text in this terminal's encoding; type it again\n")
@@ -63,7 +63,7 @@ def summary(say: Console, found: dict[str, Any], folder: Path, page: Path) -> No
 
 
 class Asker:
-    """Asks in both places. Without a terminal, the end of standard input does not affect the page."""
+    """Asks at the terminal and on the page. If standard input is not a terminal, its end does not affect the page."""
 
     def __init__(self, room: Room, *, stdin: int | None = None) -> None:
         self._room = room
@@ -75,10 +75,10 @@ class Asker:
         self._woken, self._wake = os.pipe()  # never closed: a page may answer at any moment
 
     def ask(self, prompt: str, expected: Expected, trouble: str = "") -> str:
-        """One line. Raises KeyboardInterrupt where a terminal is closed."""
+        """Asks for one line. Raises KeyboardInterrupt if the terminal is closed."""
         sys.stdout.write(for_encoding(f"{prompt} ", sys.stdout.encoding))
         sys.stdout.flush()
-        self._answers.clear()  # one that came with the terminal's last line must not answer this question
+        self._answers.clear()  # a page's late answer to the previous question must not answer this one
         text = expected.text or prompt.strip()
         with self._room.asking(
             text, expected.for_all, expected.choices, self._answered, hint=expected.hint, trouble=trouble
@@ -103,7 +103,7 @@ class Asker:
                     self._read()
 
     def tell(self, line: str) -> None:
-        """Shows a line above the open question, or the next one. In any thread."""
+        """Shows a line above the open question, or above the next one. May be called in any thread."""
         self._told.append(line)
         os.write(self._wake, b"x")
 
@@ -119,7 +119,7 @@ class Asker:
         os.write(self._wake, b"x")
 
     def _forget_typed(self) -> None:
-        """Keys typed while the page answers belong to this question, and must not answer the next one."""
+        """Discards keys that were typed before the page answered this question: they must not answer the next one."""
         if os.isatty(self._stdin):
             self._typed = b""
             with contextlib.suppress(OSError, termios.error):
@@ -128,7 +128,7 @@ class Asker:
     def _read(self) -> None:
         try:
             data = os.read(self._stdin, 4096)
-        except OSError:  # of a terminal that is closed
+        except OSError:  # the terminal is closed
             raise KeyboardInterrupt from None
         self._typed += data
         if data:

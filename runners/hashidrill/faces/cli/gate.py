@@ -85,7 +85,7 @@ _CALIBRATES_WITH = {
 
 
 class OnCannotTell(StrEnum):
-    """The exit code of an undecided gate: 0, 1, or a separate code, 3."""
+    """The exit code of an undecided gate: 0, 1, or 3, which has no other meaning."""
 
     passes = "pass"
     fails = "fail"
@@ -109,24 +109,24 @@ def gate(
     ctx: typer.Context,
     *,
     baseline: Annotated[
-        Paths, typer.Option(metavar="FILE|DIR", help="Configuration of today, as an agent is given it. Repeatable.")
+        Paths, typer.Option(metavar="FILE|DIR", help="Today's configuration, as agents read it. Repeatable.")
     ] = None,
     candidate: Annotated[
         Paths, typer.Option(metavar="FILE|DIR", help="Configuration with the change. Repeatable.")
     ] = None,
     git: Annotated[
         str | None,
-        typer.Option(metavar="BASE..HEAD", help="Both from a repository; BASE...HEAD: since the branches parted."),
+        typer.Option(metavar="BASE..HEAD", help="Both from a repository; BASE...HEAD: from their merge base on."),
     ] = None,
     path: Annotated[
         list[str] | None, typer.Option(help="File or directory in the repository, with --git. Repeatable.")
     ] = None,
     baseline_version: Annotated[str | None, typer.Option(help="Version of the product today.")] = None,
     candidate_version: Annotated[
-        str | None, typer.Option(help="Version with the change (default: that of the baseline).")
+        str | None, typer.Option(help="Version with the change (default: the baseline's version).")
     ] = None,
     product: Annotated[
-        str | None, typer.Option(help="consul, nomad or vault (default: recognised by the configuration).")
+        str | None, typer.Option(help="consul, nomad or vault (default: recognised from the configuration).")
     ] = None,
     role: Annotated[
         str | None,
@@ -142,17 +142,17 @@ def gate(
     ] = None,
     time_budget: Annotated[str, typer.Option(help="The time limit for the whole suite.")] = "10m",
     rounds: Annotated[
-        int, typer.Option(min=2, max=MOST_ROUNDS_ASKED, help="Most rounds of each experiment.")
+        int, typer.Option(min=2, max=MOST_ROUNDS_ASKED, help="The most rounds of each experiment.")
     ] = AT_MOST,
     margin: Annotated[
         list[str] | None,
         typer.Option(metavar="FIGURE=PERCENT", help="How much worse a figure may be: kv-writes.latency.p50=20%"),
     ] = None,
     fail_on_audit: Annotated[
-        FailOn, typer.Option(help="Lowest severity of a new finding of the audit that is a regression.")
+        FailOn, typer.Option(help="Lowest severity at which a new audit finding is a regression.")
     ] = FailOn.error,
     on_cannot_tell: Annotated[
-        OnCannotTell, typer.Option(help="Exit code when it cannot tell: pass is 0, fail is 1, neutral is 3.")
+        OnCannotTell, typer.Option(help="Exit code if the gate cannot tell: pass is 0, fail is 1, neutral is 3.")
     ] = OnCannotTell.neutral,
     output: Annotated[
         Path, typer.Option(help="Folder for gate.json, junit.xml, gate.sarif, summary.md and report.html.")
@@ -169,9 +169,9 @@ def gate(
     install: Install = False,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
-    """Say whether a change of configuration would survive a bad day.
+    """Decide whether a configuration change would survive a bad day.
 
-    A change of version too.
+    Also decides this for a change of version.
 
     Runs experiments on both sides in turn until it is sure. A figure that is surely worse, or an expectation that the
     change breaks, is a regression. Keys that tie an agent to its machine are left out.
@@ -244,7 +244,7 @@ def _check_calibrates(given: list[str]) -> None:
 def _sources(
     baseline: Paths, candidate: Paths, git: str | None, path: list[str] | None, into: Path, *, versions_differ: bool
 ) -> tuple[list[Source], list[Source]]:
-    """Both sides' files, in one of three ways. Raises UsageError if none is given, or two at once."""
+    """Both sides' files, named in one of three ways. Raises UsageError if no way is used, or two at once."""
     if git is not None:
         if baseline or candidate:
             raise UsageError("--git names both sides: leave out --baseline and --candidate")
@@ -252,7 +252,7 @@ def _sources(
     if path:
         raise UsageError("--path is a path in a repository: use it with --git BASE..HEAD")
     if candidate and not baseline:
-        raise UsageError("--candidate needs --baseline: the configuration of today")
+        raise UsageError("--candidate needs --baseline: today's configuration")
     if baseline and not candidate and not versions_differ:
         raise UsageError("--baseline needs --candidate: the configuration with the change, or --candidate-version")
     before = sources_of(baseline or [])
@@ -261,7 +261,7 @@ def _sources(
 
 def _versions(baseline: str | None, candidate: str | None, *, files_given: bool) -> tuple[str | None, str | None]:
     if candidate is not None and baseline is None:
-        raise UsageError("--candidate-version needs --baseline-version: the version of today")
+        raise UsageError("--candidate-version needs --baseline-version: today's version")
     if baseline is None and not files_given:
         raise UsageError(
             "nothing to compare: give --baseline and --candidate, or --git and --path, or --baseline-version and"
@@ -286,7 +286,7 @@ def _before(product: str, both: tuple[Side, Side], fail_on_audit: FailOn, git: s
 
 
 def _name(side: Side, revision: str, *, same: bool) -> str:
-    """`same`: both sides have one version, which the first line names anyway."""
+    """`same`: both sides have the same version, which the first line names anyway."""
     shown = [source.shown for source in side.sources]
     text = shown[0] if len(shown) == 1 else f"{len(shown)} files of {Path(shown[0]).parent}" if shown else ""
     return " ".join(part for part in ("" if same else side.version, revision or text) if part) or side.name
@@ -305,18 +305,18 @@ def _ask_agents(product: str, both: tuple[Side, Side], say: Callable[[str], None
 def _budget(text: str) -> float:
     budget_s = duration_s("--time-budget", text)
     if not budget_s:
-        raise UsageError(f"--time-budget {text}: nothing can run in that; write a duration, like 10m")
+        raise UsageError(f"--time-budget {text}: too short to run anything; write a duration, like 10m")
     return budget_s
 
 
 def _check_budget(result: Result, text: str, budget_s: float, first: Member) -> None:
-    """Refuses a time in which not even one round of one experiment ends, if anything has to run."""
+    """Refuses a time budget that is too short for one round of one experiment, if anything has to run."""
     round_s = 2 * first.run_s
     if budget_s < round_s and not (result.equal or result.audit.failing):
         usual_s = runs_of(first) * first.run_s
         raise UsageError(
-            f"--time-budget {text}: one round of {first.name} alone, a run of each side, takes about"
-            f" {human_duration(round_s)}: give it --time-budget {math.ceil(round_s)}s at least; an answer usually takes"
+            f"--time-budget {text}: one round of {first.name}, which is one run of each side, takes about"
+            f" {human_duration(round_s)}: use --time-budget {math.ceil(round_s)}s or more; an answer usually takes"
             f" about {human_duration(usual_s)}"
         )
 
@@ -370,7 +370,7 @@ def _end(result: Result, output: Path, say: Console, on_cannot_tell: OnCannotTel
 
 
 def _calibrate(say: Console, names: list[str], of: tuple[str, str | None], budget_s: float, runs_dir: Path) -> None:
-    """`of`: the product, and its version where that was asked for."""
+    """`of`: the product, and its version if the user named one."""
     product, version = product_of([], [], of[0]), of[1]
     members = suite(names, product)
     known = 0

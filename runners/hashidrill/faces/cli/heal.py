@@ -47,7 +47,7 @@ def heal(
         typer.Option(
             "--yes",
             metavar="HOST",
-            help="With --attach: revert what RUN, started on another machine, left on this host.",
+            help="With --attach: revert on this host what RUN, which another machine started, left there.",
         ),
     ] = None,
     as_json: Json = False,
@@ -56,14 +56,14 @@ def heal(
     """Clean up after dead runs.
 
     Reverts faults that may be in force, and removes what is left of their sandboxes. Leaves alone active runs, and runs
-    of another machine, container or user. With --attach, also what runs against that datacenter and their loads left,
-    from their journals, with audit lines. A RUN that another machine recorded is reverted on the hosts that you
-    confirm, on the terminal or with --yes, while the datacenter is armed for its experiment.
+    of another machine, container or user. With --attach, it also does this for runs against that datacenter, by
+    their journals, with audit lines. A RUN that another machine recorded is reverted on the hosts that you confirm, on
+    the terminal or with --yes, while the datacenter is armed for its experiment.
 
-    Exit codes: 0 nothing is left, 2 bad usage, 4 a fault is still in force, or something of a load is still there.
+    Exit codes: 0 nothing is left, 2 bad usage, 4 a fault is still in force, or data of a load is still there.
     """
     if yes and (attach is None or run_ is None):
-        raise UsageError("--yes confirms hosts of one recording of another machine: name it, with --attach FILE")
+        raise UsageError("--yes confirms hosts of a recording from another machine: name RUN, with --attach FILE")
     paths = [find_recording(run_, runs_dir)] if run_ else [*_unsettled(runs_dir, attached=attach is not None)]
     heal_all = partial(_heal_all, named=run_ is not None)
     if attach is not None:
@@ -93,7 +93,7 @@ def heal(
 
 
 def _unsettled(runs_dir: Path, *, attached: bool) -> Iterator[Path]:
-    """The recordings that something may be left of. Runs against an existing datacenter also leave data of their loads.
+    """The recordings whose runs may have left something. In an existing datacenter this includes data of their loads.
 
     Such runs are also found by their notes, wherever their recordings are.
     """
@@ -147,7 +147,7 @@ def _print_healed(say: Console, healed: list[Healed], removed: list[Path]) -> No
             for names, what in (
                 (one.reverted, "reverted and proven gone"),
                 (one.ended, "ended with the sandbox, which has no process left"),
-                (one.others, "left nothing, and another run has such a fault in force there"),
+                (one.others, "left nothing; another run has the same kind of fault in force there"),
                 (one.stuck, "may still be in force"),
             )
             if names
@@ -164,4 +164,4 @@ def _how(one: Healed) -> str:
     if one.died:
         return "its runner died"
     open_ = one.reverted or one.stuck or one.ended or one.others
-    return "it ended with a fault not proven gone" if open_ else "it ended, and left something"
+    return "it ended before a fault was proven gone" if open_ else "it ended, and left something"

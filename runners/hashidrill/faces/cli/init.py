@@ -1,4 +1,4 @@
-"""init, new: files to start from in a repository of your own. Neither overwrites a file."""
+"""init, new: write files to start from into your own repository. Neither command overwrites a file."""
 
 import os
 import re
@@ -38,7 +38,7 @@ from hashidrill.reports.live import display as live
 HYPOTHESES, TESTS = "hypotheses", "tests"
 WORKFLOW = ".github/workflows/hashidrill.yml"
 PLACEHOLDER = "git+https://github.com/OWNER/hashidrill@COMMIT"
-"""What the CI file installs where this hashidrill came from files that only this machine has."""
+"""What the CI file installs if this hashidrill was installed from files that exist only on this machine."""
 _FOLDERS = {
     "experiment": EXPERIMENTS,
     "hypothesis": HYPOTHESES,
@@ -74,7 +74,7 @@ def init(
 
     An experiment, a hypothesis, a game day, a CI file and a README.
 
-    Never overwrites a file: says which ones it wrote, and which ones were there.
+    Never overwrites a file: says which files it wrote, and which existed already.
     """
     if (folder / EXPERIMENTS).resolve() == shipped(EXPERIMENTS).resolve():
         raise UsageError("this is the checkout of hashidrill itself: run `hashidrill init` in a folder of your own")
@@ -163,7 +163,7 @@ def new(
 
 
 def _path(kind: str, name: str) -> Path:
-    """Where the file goes. Raises UsageError for a name that its kind cannot have, or if the folder is missing."""
+    """Where the file goes. Raises UsageError for a name that is invalid for its kind, or if the folder is missing."""
     suffixes = _SUFFIXES.get(kind, SUFFIXES)
     path = Path(name)
     if path.suffix == "" and path.parent == Path():
@@ -200,7 +200,7 @@ def _texts(kind: str, path: Path, name: str, copied: str | None) -> dict[Path, s
         }
     if kind == "runbook":
         text = find_playbook(copied or _RUNBOOK, _SUFFIXES[kind]).read_text()
-        text = _LINK.sub(r"\1", _REHEARSED.sub("", text))  # pages that are not beside the copy
+        text = _LINK.sub(r"\1", _REHEARSED.sub("", text))  # the copy's folder lacks the linked pages
         text = re.sub(r"^runbook: .*$", f"runbook: {name}", text, count=1, flags=re.MULTILINE)
         return {path: text.replace(f"{PLAYBOOKS}/{copied or _RUNBOOK}.md", str(path))}
     if copied is None:
@@ -234,7 +234,7 @@ def _copied_experiment(source: Path, path: Path, name: str) -> dict[Path, str]:
 
 
 def _moved(base: Path, path: Path) -> str | None:
-    """The base's name for an experiment at `path`; None if it would not be found from there."""
+    """How an experiment at `path` names the base; None if the base would not be found from there."""
     real, new = base.resolve(), path.absolute()
     library = next((each for each in new.parents if each.name == EXPERIMENTS), None)
     inside = next(
@@ -244,7 +244,7 @@ def _moved(base: Path, path: Path) -> str | None:
 
 
 def _changed(document: Document, changes: Mapping[Loc, str]) -> str:
-    """The text of a document with other scalars at these places. Missing places are ignored."""
+    """The text of a document with these scalars changed. Places that it lacks are ignored."""
     text = document.text
     places = []
     for loc, value in changes.items():
@@ -295,7 +295,7 @@ def _template(file: str, **values: str) -> str:
 
 
 def _example(file: str, renamed: Mapping[str, str] | None = None) -> str:
-    """An example of the page about parts of one's own, without the line that names its file."""
+    """An example from playbooks/extend.md, without the line that names its file."""
     page = (shipped(PLAYBOOKS) / _EXAMPLES).read_text(encoding="utf-8")
     text = page.partition(f"```python runnable\n# {file}\n")[2].partition("```\n")[0]
     for old, word in (renamed or {}).items():
@@ -304,7 +304,7 @@ def _example(file: str, renamed: Mapping[str, str] | None = None) -> str:
 
 
 def write_new(path: Path, text: str) -> bool:
-    """Writes a new file; False where there is one already. Raises UsageError if the file cannot be written."""
+    """Writes a new file; returns False if it already exists. Raises UsageError if the file cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -320,7 +320,7 @@ def write_new(path: Path, text: str) -> bool:
 
 
 def _schema_line(path: Path) -> str:
-    """The comment by which editors find the schema, if `hashidrill schema` was written beside the file or above it."""
+    """The comment by which editors find the schema, if a schema.json is in the file's folder or up to two above."""
     for up in ("", "../", "../../"):
         file = path.parent / up / "schema.json"
         if file.is_file() and SCHEMA_TITLE in file.read_text(errors="replace"):
@@ -338,5 +338,5 @@ def _requirement() -> str:
         return f"hashidrill=={installed.version}"
     about = parse(noted)
     commit, url = about.get("vcs_info", {}).get("commit_id"), str(about.get("url"))
-    shown = commit and url.startswith("https://") and "@" not in url  # a login before the @ belongs into no file
+    shown = commit and url.startswith("https://") and "@" not in url  # a login before the @ must not get into a file
     return f"git+{url}@{commit}" if shown else PLACEHOLDER

@@ -45,7 +45,7 @@ def register(app: typer.Typer) -> None:
 
 
 def known_hypotheses(named: Path | None) -> dict[str, hypothesis.Hypothesis]:
-    """Imports the shipped hypotheses and those of the named folder; only parses your own nearby files."""
+    """Imports the shipped hypotheses and the named folder's; without a folder, only parses your own nearby files."""
     own = {} if named is not None else outlines()
     shipped = hypothesis.all_hypotheses(named=named) | hypothesis.all_comparisons(named=named)
     for name in own.keys() & shipped.keys():
@@ -61,7 +61,7 @@ def show(
     hypotheses: Hypotheses = None,
     runs_dir: RunsDir = RUNS_DIR,
     whole: Annotated[
-        bool, typer.Option("--complete", help="An experiment's file with all that it extends merged in.")
+        bool, typer.Option("--complete", help="Show an experiment's file merged with all that it extends.")
     ] = False,
     variant: Annotated[str | None, typer.Option(metavar="NAME", help="One variant of an experiment, complete.")] = None,
     as_json: Json = False,
@@ -104,7 +104,7 @@ def _of_kind(name: str, hypotheses: Path | None) -> dict[str, Any] | None:
         return None
     told = {"kind": name, "what": inspect.cleandoc(one.doc)}
     if hypotheses is None and name in outlines():
-        read = f"{one.path}:{one.line} was read, and not run: --hypotheses {one.path.parent} shows parameters"
+        read = f"{one.path}:{one.line} was read but not run: --hypotheses {one.path.parent} shows the parameters"
         return told | {"note": read}
     return told | _told(one.Params, name)
 
@@ -128,7 +128,7 @@ def _told(params: Any, of: str = "") -> dict[str, Any]:
 
 
 def _page(told: dict[str, Any]) -> str:
-    """On a terminal, lines break between words, at its width."""
+    """The page as text. On a terminal, lines break between words to fit its width."""
     parts = [told["kind"], *told["what"].split("\n\n")]
     if observer := told.get("observer"):
         shares = observer["shares"] or "nothing"
@@ -197,40 +197,40 @@ COMMON = {
     "p50_below": "limit of the p50; a failed operation is infinitely slow. 300 ms: Roblox's normal p50 of Consul KV",
     "window": "width of the sliding window",
     "since": "`start`: counts from the moment the first fault was put in force; `end`: from the end of the last one",
-    "errors_below": "share of errors from then on",
-    "over": "how much is judged, before the step and at its end; the step has to last longer than this",
+    "errors_below": "limit for the share of errors from then on",
+    "over": "length of the two periods that are judged, before the step and at its end; the step must last longer",
     "snapshot": "the name of the snapshot that was restored",
     "rolled_back_at_least": "with fewer writes rolled back, the restore proves nothing, and the result is INVALID",
-    "wrong_at_least": "how many the fault must make wrong, for this to say anything",
+    "wrong_at_least": "how many the fault must make wrong; with fewer, the result is INVALID",
     "p99_below": "limit of the p99",
     "at_most": "the most that is allowed: attempts per operation, a share, or writes rolled back",
     "retries": "the most retries, after the first attempt",
-    "deadline": "what one operation may take",
+    "deadline": "how long one operation may take",
     "clients": "number of operations needed",
     "capacity": "attempts per second that the upstream can serve",
     "candidate": "the variant that is judged",
-    "baseline": "the variant that it is compared with",
-    "after": "judges this long after the step was put in force, not at its end",
+    "baseline": "the variant that the candidate is compared with",
+    "after": "how long after the step was put in force it is judged, instead of at the step's end",
 }
 """Parameters that many hypotheses have."""
 OWN = {
-    "available_during.success": "share of the operations due during the fault that are acknowledged",
-    "present.success": "share of the operations with a failed attempt that succeed in the end",
-    "black_hole_is_avoided.share_below": "share of all placements that the broken node stays below",
+    "available_during.success": "of the operations due during the fault, the share that is acknowledged",
+    "present.success": "of the operations with a failed attempt, the share that succeeds in the end",
+    "black_hole_is_avoided.share_below": "limit for the broken node's share of all placements",
     "black_hole_is_avoided.placed_at_least": "with fewer allocations placed in all, the result is INVALID",
-    "black_hole_is_avoided.mitigation": "a later step, by name or kind: placements while both are in force are judged",
+    "black_hole_is_avoided.mitigation": "a later step, by name or kind: only placements while both are in force count",
     "cascade_within.spared": "loads that must never be in breach",
-    "cascade_within.waits": "loads that wait for something: an operation of `wait_below` or more is a breach",
+    "cascade_within.waits": "loads that wait for something: an operation that takes `wait_below` or more is a breach",
     "cascade_within.wait_below": "limit for one operation of `waits`",
     "checks_keep_interval.at_least": "share of the health checks that arrive in time",
-    "green_but_sick.at_least": "how long users suffer in a row while all is green",
-    "vault_green_but_sick.at_least": "how long users suffer in a row while all is green",
+    "green_but_sick.at_least": "how long users suffer without a break while all checks are green",
+    "vault_green_but_sick.at_least": "how long users suffer without a break while all checks are green",
     "replicas_stay.at_least": "how many replicas run at every moment",
     "profile_names.function": "regular expression that finds the function's name, like `stream\\.`",
     "profile_names.kind": "which kind of profile is judged",
     "profile_names.host": "only profiles of this host, or of the `leader`",
-    "profile_names.share": "least share of the profile that stacks with the function have",
-    "profile_names.times": "how many times as much of it as in the steady state",
+    "profile_names.share": "the least share of the profile that stacks with the function must have",
+    "profile_names.times": "how many times as much as in the steady state the function must weigh",
     "condition": "a signal, a comparison and a limit, like `page.ok == 1`",
     "gap": "how long looks may fail or be missing; without it, none may fail",
     "during": "the time that is judged: the method, the recovery, or the whole run",
@@ -238,32 +238,32 @@ OWN = {
     "contrast.of": "the hypothesis that holds for `good` and breaks for `bad`",
     "contrast.good": "a client or load, or the parameters, for which it must hold",
     "contrast.bad": "a client or load, or the parameters, for which it must break",
-    "contrast.params": "parameters of `of` for both",
-    "does_not_help.by": "with a p50 that is faster by this share or more, the measure did help",
-    "renewals_before_claims.by": "points by which the share of renewals that succeed is larger than that of claims",
+    "contrast.params": "parameters of `of` that `good` and `bad` share",
+    "does_not_help.by": "the measure did help if it makes the p50 faster by this share or more",
+    "renewals_before_claims.by": "points by which the renewals' success rate must exceed the claims'",
     "better_than.by": "the least difference that counts",
     "no_worse_than.by": "the difference that counts; each figure has its own default",
     "gate_opens.require": "conditions that must all hold before the next step",
     "alert": "the name of an alert, as its rule names it",
     "alert_fires.before": "when users are hurt: the alert has to fire before this condition holds",
-    "alert_fires.clears_within": "after the end of the last fault it has to be quiet in this time, and to stay so",
-    "probe": "the name of one of the experiment's `probes`, whose looks are judged",
-    "metrics_exist.probes": "the names of those of the experiment's `probes` whose looks are judged",
+    "alert_fires.clears_within": "how long after the last fault's end the alert may fire; then it must stay quiet",
+    "probe": "the name of the probe, from the experiment's `probes`, whose looks are judged",
+    "metrics_exist.probes": "the names of the probes, from the experiment's `probes`, whose looks are judged",
     "slo_met.budget": "share of the error budget that the run may burn",
     "telemetry_lag_below.lag": "how old the newest sample of a series may be",
-    "gate_opens.before": "the next step: the gate opens before its agents are started again",
-    "jitter.reference": "a client without jitter, whose gaps are compared",
+    "gate_opens.before": "the next step: the gate must open before that step's agents are started again",
+    "jitter.reference": "a client without jitter, with whose gaps this client's gaps are compared",
     "grace": "a state that lasts no longer than this is one late answer of the probe",
-    "linearizable.configurations": "steps of the search after which a key is undecided, and the result INVALID",
-    "load_is_shed.refused": "share of the unacknowledged operations that get 429 or 503",
+    "linearizable.configurations": "after this many search steps a key is undecided, and the result is INVALID",
+    "load_is_shed.refused": "of the unacknowledged operations, the share that gets 429 or 503",
     "no_alloc_lost.once": "no task may have started twice",
     "no_write_lost_but_rolled_back.leave_out": "prefixes of keys that are not compared",
     "nodes_reappear.away_at_least": "with fewer nodes that went away, the result is INVALID",
     "nodes_reappear.duplicates_at_most": "how many names may be registered twice at the end",
-    "progress_stays.finished": "share of the operations finished per second before that are finished during the fault",
+    "progress_stays.finished": "operations finished per second during the fault, as a share of those before it",
     "raft_commit_below.below": "limit for a sample of raft.commitTime",
     "raft_commit_below.percent": "share of the samples that are below the limit",
-    "goodput": "share of the goodput before, which must be there again",
+    "goodput": "share of the goodput before the fault that must be reached again",
     "recovers_without_restart.served_within": "an operation that takes longer than this does not count as goodput",
     "registrations_stay_wrong.for_at_least": "with less time after the fault, the result is INVALID",
     "replicas_on_distinct_hosts.most": "how many replicas of a job one host may run",
@@ -271,31 +271,31 @@ OWN = {
     "returns_in_steps.to": "the level that the load must reach again",
     "returns_in_steps.step": "the largest step up",
     "starved_while_idle.host": "the host whose agent serves the load",
-    "write_amplification_below.host": "the host that is measured; the leader, if none is named",
-    "starved_while_idle.p50_above": "the p50 that the load is over while it is starved",
-    "starved_while_idle.cpu_below": "cores that the agent uses less than, in nine of ten samples",
+    "write_amplification_below.host": "the host that is measured (default: the leader)",
+    "starved_while_idle.p50_above": "while the load is starved, its p50 is above this",
+    "starved_while_idle.cpu_below": "the agent uses fewer cores than this in nine of ten samples",
     "streaming_no_worse_than_long_poll.steps_of": "the load whose profile has the steps",
     "streaming_no_worse_than_long_poll.settle": "time after the start of a step that is not judged",
     "streaming_no_worse_than_long_poll.churn": "loads whose changes per second the text reports",
-    "streaming_no_worse_than_long_poll.p50_at_most": "p50 of streaming to long polling's, at each level both kept",
+    "streaming_no_worse_than_long_poll.p50_at_most": "limit of streaming's p50 / long polling's, at levels both kept",
     "streaming_no_worse_than_long_poll.find_knee": "a run in which neither arm broke is INVALID",
     "survives_leader_changes.changes": "how often leadership changes; with fewer, the result is INVALID",
     "survives_leader_changes.served_within": "operations that take longer count as not acknowledged",
     "telemetry_survives.gap_below": "the longest time without metrics of a server",
-    "telemetry_survives.targets_at_least": "how many servers must be read; all of them, if not said",
+    "telemetry_survives.targets_at_least": "how many servers must be read (default: all of them)",
     "watchers_converge.writes": "the load whose last change counts",
-    "write_amplification_below.times": "how many times the bytes of the steady state a commit may write",
+    "write_amplification_below.times": "how many times its bytes in the steady state a commit may write",
     "figure": "what is compared, like `kv-writes.latency.p50`",
     "no_worse_than.or_below": "a candidate under this in every round is no worse, whatever the baseline",
 }
-"""Parameters that few hypotheses have; those of one alone with its name, as others may mean something else."""
+"""Parameters that few hypotheses have. With a hypothesis's name: for that hypothesis only."""
 
 
 def meanings(model: Any) -> dict[str, str]:
     """The meaning of each parameter, by its YAML name: its description, or the docstring below it in the class."""
     below: dict[str, str] = {}
     for cls in reversed(model.__mro__):
-        with contextlib.suppress(OSError, TypeError):  # no source: a model that was made of a function's signature
+        with contextlib.suppress(OSError, TypeError):  # no source: a model made from a function's signature
             [defined] = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
             for field, text in itertools.pairwise(getattr(defined, "body", ())):
                 match field, text:
@@ -323,14 +323,14 @@ def schema(
 ) -> None:
     """Print the JSON Schema of experiments and other files.
 
-    Editors and CI check files with it. It knows your own hypotheses with --hypotheses, in the schema of experiments.
+    Editors and CI check files with it. With --hypotheses, the schema of experiments includes your own hypotheses.
     """
     if kind not in _SCHEMAS:
         raise UsageError(f"there is no schema of {kind!r}: {registry.near(kind, _SCHEMAS)}")
     if kind == "experiment":
         print_text(schema_text(hypotheses))
         return
-    # the other lists and schemas need none of them
+    # the imports below are for one schema each
     if kind == "attach":
         from hashidrill.staging.attach import target as of_attach  # noqa: PLC0415 - as above
 

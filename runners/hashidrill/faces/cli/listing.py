@@ -1,5 +1,5 @@
-"""list: the experiments, kinds, hosts and runs that exist. It reads only the runs that it prints, even if there are
-thousands, and does not import the engine.
+"""list: the experiments, kinds, hypotheses, runs and pages that exist. Reads only the first bytes of each verdict, as
+there may be thousands of runs, and does not import the engine.
 """
 
 import os
@@ -26,7 +26,7 @@ from hashidrill.faces.cli.common import (
 )
 
 _FIRST = re.compile(rb'\{\s*"verdict": "(PASS|FAIL|INVALID)",')
-"""A verdict is written whole or not at all."""
+"""Matches the start of a verdict's file. A verdict is written whole or not at all."""
 _BEGINS_IN = 64
 KINDS = {
     "experiments": "experiment",
@@ -39,7 +39,7 @@ KINDS = {
     "runbooks": "runbook",
     "scenarios": "scenario",
 }
-"""What is listed, and the word for one of them."""
+"""The kinds that can be listed, each with its singular."""
 _GAME_DAY = re.compile(rb"^kind:[ \t]*[\"']?GameDay\b", re.MULTILINE)
 _HEADING = re.compile(r"^# (.*)$", re.MULTILINE)
 _SCENARIO = re.compile(rb"^kind:[ \t]*[\"']?Scenario\b", re.MULTILINE)
@@ -68,7 +68,7 @@ def list_(
     if kind not in KINDS:
         from hashidrill.core.protocols.registry import near  # noqa: PLC0415 - few kinds are wrong
 
-        raise UsageError(f"there is no list of {kind!r}: {near(kind, KINDS)}")
+        raise UsageError(f"cannot list {kind!r}: {near(kind, KINDS)}")
     if tag and kind != "experiments":
         raise UsageError(f"--tag selects experiments; {kind} have none")
     if kind == "runs":
@@ -134,7 +134,7 @@ def _titled(name: str, path: Path) -> dict[str, Any]:
 def _list_runs(runs_dir: Path, *, as_json: bool) -> None:
     paths = recordings(runs_dir)
     if as_json:
-        from hashidrill.core.recording.journal import outcome_of  # noqa: PLC0415 - a line of text says no outcome
+        from hashidrill.core.recording.journal import outcome_of  # noqa: PLC0415 - only JSON includes the outcome
 
         print_json(
             [
@@ -166,4 +166,4 @@ def _verdict(path: Path) -> str:
     except FileNotFoundError:
         return "no verdict"
     except (OSError, ValueError, KeyError, TypeError):
-        return "not readable"  # one of many
+        return "not readable"  # the other runs are still listed

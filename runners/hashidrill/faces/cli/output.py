@@ -1,5 +1,5 @@
-"""Standard output and error that cannot fail a command: not by an encoding, a closed pipe, a full disk or a terminal
-that is gone. A failed write is reported at the end, and never in place of a verdict.
+"""Standard output and error that cannot fail a command: neither an encoding, a closed pipe, a full disk nor a closed
+terminal makes it fail. A failed write is reported at the end, and never in place of a verdict.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ class Output:
     """A stream in place of standard output or error: its writes never raise.
 
     Replaces control characters, and characters that its encoding lacks. `failed` is the first error; later output is
-    discarded. All other attributes are those of the stream.
+    discarded. All other attributes come from the stream.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -41,7 +41,7 @@ class Output:
         return len(text)
 
     def flush(self) -> None:
-        """Raises nothing either."""
+        """Never raises."""
         if self.failed is None:
             try:
                 self._stream.flush()
@@ -53,7 +53,7 @@ class Output:
         return found[0] if coloured else _REPLACEMENT
 
     def _fail(self, error: Exception) -> None:
-        """Discards Python's buffer: otherwise Python fails to write it at its end, and exits with 120."""
+        """Discards Python's buffer: otherwise Python would fail to write it at exit, and exit with 120."""
         self.failed = error if isinstance(error, OSError) else OSError(errno.EBADF, str(error))
         with contextlib.suppress(OSError, ValueError, io.UnsupportedOperation):
             null = os.open(os.devnull, os.O_WRONLY)
@@ -63,8 +63,8 @@ class Output:
 
 @contextlib.contextmanager
 def standing_in() -> Iterator[tuple[Output, Output]]:
-    """Replaces stdout and stderr within the block. Opens closed descriptors first: otherwise the next file gets the
-    free number, and with it our output.
+    """Replaces stdout and stderr within the block. Opens closed descriptors first: otherwise the next opened file gets
+    their number, and our output.
     """
     for _ in range(3):
         if (null := os.open(os.devnull, os.O_RDWR)) > 2:  # the lowest number that is free

@@ -45,7 +45,7 @@ def show(there: Sequence[Attached | None], resolved: Sequence[ResolvedExperiment
         if not as_json:
             for line in plan_lines(plan):
                 print_line(line)
-            print_line(f"What `hashidrill staging arm` allows of it: {digest}")
+            print_line(f"The part that `hashidrill staging arm` allows: {digest}")
             print_line(f"The interlocks refuse it: {refused}" if refused else "The interlocks let it run.")
     if as_json:
         print_json(told)
@@ -57,7 +57,7 @@ _JOB = "nomad job"
 
 
 def plan_data(plan: Plan) -> dict[str, Any]:
-    """For scripts. Raises AttachError for an `engine` that cannot be."""
+    """The plan as JSON data, for scripts. Raises AttachError for an invalid `engine`."""
     return {
         "experiment": plan.experiment.metadata.name,
         "datacenter": plan.target.name,
@@ -141,7 +141,7 @@ def _data(action: Action, experiment: Experiment) -> dict[str, Any]:
         **common,
         "where": where + (", following it" if getattr(step, "follow", False) else ""),
         "params": params,
-        "reverted": _first_line(inspect.getdoc(fault.revert) or "it takes its own effect away"),
+        "reverted": _first_line(inspect.getdoc(fault.revert) or "it removes its own effect"),
         "observer": fault.observer.through if fault.observer else "",
         "rights": [f"{one.service}: {one}" for one in (fault.rights() if isinstance(fault, NeedsRights) else ())],
     }

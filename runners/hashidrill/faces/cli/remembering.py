@@ -25,14 +25,14 @@ Notify = Annotated[
     typer.Option(
         "--notify",
         metavar="URL",
-        help=f"Webhook to tell when a verdict turns from PASS to FAIL. Rather set {VARIABLE}: it is a secret.",
+        help=f"Webhook to call when a verdict turns from PASS to FAIL. The URL is a secret: better set {VARIABLE}.",
     ),
 ]
 
 
 def cut_off(kept: str, again: str) -> str:
     """What Ctrl-C did to a command that makes many local runs."""
-    return f"interrupted: what ran is reverted, and its datacenter removed; kept: {kept}; again: {again}"
+    return f"interrupted: the run is reverted, its datacenter removed; kept: {kept}; again: {again}"
 
 
 def cut_short(recording: Path, again: str, *, kept: Path | None = None) -> str:
@@ -42,7 +42,7 @@ def cut_short(recording: Path, again: str, *, kept: Path | None = None) -> str:
         return f"interrupted: a fault could not be reverted: `hashidrill heal {recording}`"
     gone = len(found.events("fault.gone"))
     undone = f"{counted(gone, 'fault')} reverted and proven gone" if gone else "no fault was in force"
-    ends = "that datacenter stands" if attached_to(found) else "the datacenter is removed"
+    ends = "that datacenter still runs" if attached_to(found) else "the datacenter is removed"
     return f"interrupted: {undone}, {ends}; kept: {kept or recording}; again: {again}"
 
 
@@ -52,8 +52,8 @@ class Memory:
 
     webhook: str | None = None
     interrupted: bool = False
-    """Ctrl-C (or a closed terminal) came while a finished run was being stored: its verdict stands, and no further run
-    begins.
+    """Ctrl-C came, or the terminal was closed, while a finished run was being stored: its verdict stands, and no
+    further run begins.
     """
 
     @classmethod
@@ -65,8 +65,8 @@ class Memory:
         self.interrupted = True
 
     def keep(self, recording: Recording, verdict: RunVerdict | None, say: Console) -> dict[str, Any]:
-        """Reports a change of verdict, if there is one, and returns its part of the --json output. No error here makes
-        a run fail.
+        """Stores a run, reports a change of verdict if there is one, and returns that part of the --json output. No
+        error here makes a run fail.
 
         If the run has no verdict (Ctrl-C ended it), it is judged first.
         """

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 DEMO = "raft/slow-leader-disk"
 _NOT_REVERTED, _INTERRUPTED = 4, 130
 _STOPPED = "interrupted"
-"""The outcome of a run that somebody ended: by Ctrl-C, by the stop button, by an arming that ended."""
+"""The outcome of a run that was ended early: by Ctrl-C, by the stop button, or because its arming ended."""
 
 AsLines = Annotated[
     bool,
@@ -184,7 +184,7 @@ def _own(say: Console) -> list[str]:
     """The user's own experiments that start a datacenter: an existing one is only touched if it is named."""
     own = {path: stands(path) for path in own_experiments()}
     if left := [path.name for path, there in own.items() if there]:
-        live.say(say, f"not run, as they are about an existing datacenter: {', '.join(left)}; name them to run them")
+        live.say(say, f"not run, because they need an existing datacenter: {', '.join(left)}; name them to run them")
     if found := [str(path) for path, there in own.items() if not there]:
         return found
     raise UsageError(
@@ -195,7 +195,7 @@ def _own(say: Console) -> list[str]:
 
 @dataclass(frozen=True)
 class Runs:
-    """What the runs of one command share. `looking` gets their events beside the live view."""
+    """What the runs of one command share. `looking` gets their events too, like the live view."""
 
     runs_dir: Path
     say: Console
@@ -203,15 +203,15 @@ class Runs:
     plain: bool
     looking: Onlookers = NOBODY
     whole: Progress | None = None
-    """Of several runs."""
+    """The progress of all runs together, if there are several."""
 
     def until_stopped(
         self, plays: Sequence[tuple[ResolvedExperiment, Attached | None]]
     ) -> list[tuple[int, dict[str, Any]]]:
-        """Runs all experiments. If one in an existing datacenter is stopped or leaves a fault there, the next one does
-        not begin.
+        """Runs all experiments. If an experiment in an existing datacenter is stopped or leaves a fault there, the next
+        one does not begin.
 
-        The same holds if Ctrl-C came after a run had ended; that run counts.
+        The next one does not begin either if Ctrl-C came after a run had ended; that run counts.
         """
         results: list[tuple[int, dict[str, Any]]] = []
         for each, there in plays:
@@ -328,7 +328,7 @@ def _exit_code(recording: Recording, verdict: RunVerdict, *, interrupted: bool) 
 
 
 def _worst(codes: list[int]) -> int:
-    """A fault that was not reverted outranks everything, an interruption the verdicts; these merge."""
+    """A fault that was not reverted outranks everything; an interruption outranks the verdicts; the verdicts merge."""
     for code in (_NOT_REVERTED, _INTERRUPTED):
         if code in codes:
             return code
@@ -375,11 +375,11 @@ def check(
     as_json: Json = False,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
-    """Judge a recording again, offline. Prints one line for each of several.
+    """Judge a recording again, offline. For several recordings, prints one line each.
 
     Judges a comparison of several recordings too, with the hypotheses that ship. Runs no code from the recording or the
-    working directory. With --hypotheses, runs the files in that folder that the run resolved, known by their SHA-256.
-    Names each hypothesis that differs from the one the run used, or is missing.
+    working directory. With --hypotheses, runs those files in that folder that the run used; it finds them by SHA-256.
+    Names each hypothesis that is missing, or that differs from the one the run used.
     """
     when_hung_up(finish)
     paths = [find_recording(name, runs_dir, comparisons=True) for name in recordings]
@@ -394,7 +394,7 @@ def check(
             print_json(result)
         raise typer.Exit(code)
     results: list[tuple[int, dict[str, Any]]] = []
-    again = f"nothing ran; kept: the reports of {{}} of {len(paths)}; again: hashidrill check with the rest"
+    again = f"nothing ran; {{}} of {len(paths)} reports are kept; to go on, run hashidrill check with the others"
     with Progress(console(stderr=True)) as progress, on_interrupt(lambda: again.format(len(results))):
         for number, path in enumerate(paths, start=1):
             progress.item(f"{number} of {len(paths)}: {path.name}", done=(number - 1) / len(paths))
@@ -407,7 +407,7 @@ def check(
 
 
 def _judged_again(path: Path, say: Console | None, resolved: bool | Path) -> tuple[int, dict[str, Any]]:
-    """(exit code, what --json prints); with a console, what it says."""
+    """Returns (exit code, what --json prints); with a console, also prints the summary."""
     if is_comparison(path):
         return _compared(path, say, near_to=None, recorded_hypotheses=resolved)
     found = Recording(path)

@@ -34,9 +34,9 @@ _OURS = "# Written by `hashidrill schedule`"
 _RUNS = re.compile(
     r'^ *(?:ExecStart=|WorkingDirectory=|command  = |args     = |work_dir = |value     = |run: ").*$', re.MULTILINE
 )
-"""The lines that say what it runs and where, in the files of all three."""
+"""The lines that say what runs and where, in the files of Nomad, GitHub and systemd."""
 _NEEDS_HASHIDRILL = re.compile(r"""["']hashidrill(?![\w-])""")
-"""In a pyproject.toml: a requirement, or the name of this very project."""
+"""In a pyproject.toml: hashidrill as a requirement, or as the project's own name."""
 _SHOWN = 3
 _WORKFLOWS = Path(".github/workflows")
 
@@ -74,7 +74,7 @@ def schedule(
     ] = None,
     command: Annotated[
         str,
-        typer.Option(metavar="WORDS", help="The command that starts hashidrill there (default: the one used here)."),
+        typer.Option(metavar="WORDS", help="The command that starts hashidrill there (default: this hashidrill)."),
     ] = "",
     output: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where the files go (default: here, or .github/workflows).")
@@ -83,15 +83,15 @@ def schedule(
 ) -> None:
     """Run an experiment or a game day on a schedule.
 
-    Nomad, GitHub Actions or systemd runs it. Each run is in the history. A run of a Nomad job does not begin before the
+    Nomad, GitHub Actions or systemd runs it. The history keeps each run. A run of a Nomad job does not begin before the
     last one has ended.
     """
     if [to_nomad, to_github, to_systemd].count(True) != 1:
-        raise UsageError("who runs it? Give one of --nomad, --github and --systemd")
+        raise UsageError("say what runs it: exactly one of --nomad, --github and --systemd")
     if submit and not to_nomad:
         raise UsageError("--submit registers a Nomad job: use it with --nomad")
     if node and not to_nomad:
-        raise UsageError("--node is a host of Nomad: use it with --nomad")
+        raise UsageError("--node names a Nomad host: use it with --nomad")
     when = read_cron(cron)
     zone = _zone(time_zone)
     secrets = () if attach is None else _secrets(attach)
@@ -137,7 +137,7 @@ def _zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, KeyError):
-        raise UsageError(f"--time-zone {name}: there is no such time zone; like UTC or Europe/Berlin") from None
+        raise UsageError(f"--time-zone {name}: unknown time zone; write one like UTC or Europe/Berlin") from None
 
 
 def _what(what: str, attach: Path | None, *, relative: bool) -> tuple[str, list[str]]:
@@ -163,16 +163,16 @@ def _what(what: str, attach: Path | None, *, relative: bool) -> tuple[str, list[
 
 
 def _over_another(path: Path) -> ResolvedExperiment:
-    """Checks what can be checked on this machine: the run itself asks the datacenter. Raises HashidrillError."""
+    """Checks what can be checked offline; the run itself asks the datacenter. Raises HashidrillError."""
     check_no_variants(read_experiment(path), path)
     return resolve(path)
 
 
 def _secrets(attach: Path) -> tuple[str, ...]:
-    """The variables with the tokens that the file leaves to the environment.
+    """The environment variables for the tokens that the file omits.
 
-    Raises UsageError if it also leaves an address to the environment: a scheduled run does not have our variables, and
-    would use an agent on its own host if one answers there.
+    Raises UsageError if the file omits an address too: a scheduled run does not have our variables, and would use an
+    agent on its own host if one answers there.
     """
     from hashidrill.staging.attach.target import left_out  # noqa: PLC0415 - most schedules need no attach file
 
@@ -182,7 +182,7 @@ def _secrets(attach: Path) -> tuple[str, ...]:
     if left.addresses:
         keys = ", ".join(f"datacenter.{name}.address" for name in left.addresses)
         raise UsageError(
-            f"--attach {attach}: it does not say {keys}, and a scheduled run has none of your variables: write it there"
+            f"--attach {attach}: {keys} is missing, and a scheduled run lacks your variables: write it in the file"
         )
     return left.secrets
 
@@ -196,7 +196,7 @@ def _check_day(plan: Plan, path: Path) -> None:
 
 
 def _path(path: Path, *, relative: bool) -> str:
-    """As the run will find it. Raises UsageError for a file outside of the repository that a workflow runs in."""
+    """The path by which the run finds the file. Raises UsageError for a file outside a workflow's repository."""
     whole = path.resolve()
     if not relative:
         return str(whole)
@@ -209,8 +209,8 @@ def _path(path: Path, *, relative: bool) -> str:
 
 
 def _in_a_checkout() -> list[str]:
-    """The command that starts hashidrill in a fresh checkout of this project. Raises UsageError where it would not be
-    found.
+    """The command that starts hashidrill in a fresh checkout of this project. Raises UsageError if it would not be
+    found there.
     """
     for folder in (Path.cwd(), *Path.cwd().parents):
         if (folder / "pyproject.toml").is_file():
@@ -218,24 +218,24 @@ def _in_a_checkout() -> list[str]:
                 return ["uv", "run", "hashidrill"]
             break
     raise UsageError(
-        "--github: no pyproject.toml here needs hashidrill, so `uv run hashidrill` would fail in the workflow: add it"
-        " (`uv add --dev hashidrill`, from where you have it), or say how it is started there, as in"
+        "--github: no pyproject.toml here requires hashidrill, so `uv run hashidrill` would fail in the workflow: add"
+        " it (`uv add --dev hashidrill`, from your source of it), or say how the workflow starts it, as in"
         " --command 'uvx --from git+https://github.com/OWNER/hashidrill@COMMIT hashidrill'"
     )
 
 
 def _ourselves() -> str:
-    """The path of this hashidrill. Raises UsageError where it is not installed as a program."""
+    """The path of the running hashidrill. Raises UsageError if it is not installed as a program."""
     if (found := own_program()) is None:
-        raise UsageError("--command: say how hashidrill is started: its program is not beside this Python")
+        raise UsageError("--command: say how to start hashidrill: its program is neither next to Python nor on PATH")
     return found
 
 
 def _environment(user: str | None) -> Mapping[str, str]:
-    """The environment variables that a run needs: the folders of caches and history of the account that runs the
-    schedule.
+    """The environment variables that a run needs: the home (for caches) and the history of the account that runs it.
 
-    A history that HASHIDRILL_HISTORY names is everybody's. Raises UsageError for an account that is not here.
+    A history that HASHIDRILL_HISTORY names serves all accounts. Raises UsageError for an account that this machine
+    lacks.
     """
     named = {HISTORY: str(history_file().absolute())} if os.environ.get(HISTORY) else {}
     if not user and user is not None:  # the user who starts it has a home directory that this machine does not know
@@ -247,14 +247,14 @@ def _environment(user: str | None) -> Mapping[str, str]:
         home = pwd.getpwnam(user).pw_dir
     except (KeyError, ValueError):
         raise UsageError(
-            f"--user {user}: this machine has no such account, so its home and its history are unknown: create it,"
+            f"--user {user}: this machine has no such account, so its home and history are unknown: create the account,"
             " or name another one"
         ) from None
     return {"HOME": home, HISTORY: str(Path(home) / DEFAULT), **named}
 
 
 def _user() -> str:
-    """The user who calls; "" for root, and for a user without a name, as in some containers."""
+    """The current user; "" for root, and for a user without a name, as in some containers."""
     try:
         return "" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
@@ -272,11 +272,11 @@ def _check_writable(path: Path, text: str) -> None:
     if there is None:
         return
     if not there.startswith(_OURS):
-        raise UsageError(f"{path}: is there, and this command did not write it: move it, or name another --output")
+        raise UsageError(f"{path}: exists, and this command did not write it: move it, or name another --output")
     before, now = ([line.strip() for line in _RUNS.findall(each)] for each in (there, text))
     if before != now:
         raise UsageError(
-            f"{path}: is there, and runs something else: {'; '.join(before)}. Remove it to replace it, or name another"
+            f"{path}: exists, and runs something else: {'; '.join(before)}. Remove it to replace it, or name another"
             " --output"
         )
 
@@ -293,7 +293,7 @@ def _write(path: Path, text: str) -> None:
 async def _submit(text: str) -> str:
     from hashidrill.staging.attach.http import UnansweredError, Wire  # noqa: PLC0415 - as above
 
-    # writing a file needs no HTTP
+    # writing a file does not need HTTP
     from hashidrill.staging.attach.product import attachables, login_of_environment  # noqa: PLC0415 - as above
 
     product = attachables(["nomad"]).get("nomad")

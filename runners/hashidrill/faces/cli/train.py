@@ -62,7 +62,7 @@ Trainee = Annotated[
         "--trainee",
         metavar="NAME",
         envvar=_VARIABLE,
-        help="Who plays (default: the user of this machine).",
+        help="Name of the player (default: the user of this machine).",
     ),
 ]
 
@@ -87,10 +87,10 @@ def register(app: typer.Typer) -> None:
 
 
 def train(
-    scenario: Annotated[str | None, typer.Argument(help="Its name, or a file (default: show what comes next).")] = None,
+    scenario: Annotated[str | None, typer.Argument(help="A name or a file (default: show the next stage).")] = None,
     *,
     seed: Annotated[
-        int | None, typer.Option("--seed", min=0, help="Play this variant again (default: any; the card names it).")
+        int | None, typer.Option("--seed", min=0, help="Variant to play again (default: random; the card names it).")
     ] = None,
     trainee: Trainee = None,
     listing: Annotated[
@@ -102,8 +102,8 @@ def train(
         typer.Option(
             "--seats",
             metavar="SEATS",
-            help="For a trainer: a class, with a page over all of its games; how many seats, or the trainees' names"
-            " (ada,ben), or a file of their public SSH keys.",
+            help="For a trainer: hold a class, with one page that shows all its games. SEATS: how many, or the"
+            " trainees' names (ada,ben), or a file of their public SSH keys.",
         ),
     ] = None,
     listen: Annotated[
@@ -115,7 +115,7 @@ def train(
     overrule: Annotated[
         Judged | None,
         typer.Option(
-            "--overrule", help="For the trainer, during a game: rule that the last diagnosis is right, or wrong."
+            "--overrule", help="For the trainer, during a game: rule that the last diagnosis is right or wrong."
         ),
     ] = None,
     because: Annotated[
@@ -142,10 +142,10 @@ def train(
 ) -> None:
     """Be on call for a real cluster that gets sick.
 
-    Find the cause, repair it, and be scored by what the users of the datacenter see. A shell opens on one of the hosts;
-    `hashidrill lab shell HOST` opens more, in any terminal. Report what you see with `hashidrill say`. After
-    `hashidrill say done`, the game watches the users for a while and then prints the score card. Started again while
-    your game is on, it goes back to that game.
+    Find the cause and repair it; you are scored by what the users of the datacenter see. A shell opens on one of the
+    hosts; `hashidrill lab shell HOST` opens more, in any terminal. Report what you see with `hashidrill say`. After
+    `hashidrill say done`, the game watches the users for a while and then prints the score card. If you start the
+    command again while your game is on, you are back in that game.
 
     Exit codes: 0 passed, 1 failed or without a diagnosis, 2 bad usage, 3 not counted, 130 interrupted.
     """
@@ -170,7 +170,7 @@ def train(
         _hold_class(course, path, seats, runs_dir, seed=seed, listen=listen, port=port, as_json=as_json, alone=alone)
         return
     if listen != _LOOPBACK:
-        raise UsageError("--listen is about the page over a class: use it with --seats")
+        raise UsageError("--listen is about the page of a class: use it with --seats")
     say_to = console()
     interactive = shell and sys.stdin.isatty() and not as_json
     if interactive:
@@ -195,16 +195,16 @@ def train(
 
 
 def _go_on(course: Course, who: str, say_to: Console) -> None:
-    """Comes back to that trainee's game of the scenario, if it is on: after a lost connection, in another terminal."""
+    """Returns to that trainee's game of the scenario if it is on: after a lost connection, or in another terminal."""
     game = games.game_of(who)
     if game is not None and game.scenario == course.name:
         live.say(say_to, f"your game of {course.name} goes on")
-        _attend(course, game, say_to, shell=True)  # noqa: S604 - a parameter of ours
+        _attend(course, game, say_to, shell=True)  # noqa: S604 - our own parameter, not subprocess's
         _ends(Path(game.out), games.log_of(who), say_to, as_json=False)
 
 
 def _ends(out: Path, log: Path, say_to: Console, *, as_json: bool) -> NoReturn:
-    """Prints the score card. Raises typer.Exit with the result's code, DatacenterError without a card."""
+    """Prints the score card. Raises typer.Exit with the result's code, or DatacenterError if there is no card."""
     card = _card(out, log)
     if as_json:
         print_json(card)
@@ -219,7 +219,7 @@ def _ends(out: Path, log: Path, say_to: Console, *, as_json: bool) -> NoReturn:
 def say(
     what: Annotated[str, typer.Argument(metavar="WHAT", help=f"One of: {', '.join(WORDS)}.")],
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="WORDS", help="For a diagnosis: the words that say what is wrong.")
+        list[str] | None, typer.Argument(metavar="WORDS", help="For a diagnosis: what is wrong, in your words.")
     ] = None,
     trainee: Trainee = None,
     as_json: Json = False,
@@ -234,7 +234,7 @@ def say(
         raise UsageError(f"say {what!r}: say one of {', '.join(WORDS)}")
     told = games.ask(games.find_game(trainee), {"op": "say", "what": what, "words": " ".join(words or [])})
     if what == "give-up" and trainee not in {None, os.environ.get(_VARIABLE)} and told["ends"]:
-        told["text"] = f"{trainee}'s game ends, as given up; `hashidrill train --cancel` ends one for nothing"
+        told["text"] = f"{trainee}'s game ends as given up; `hashidrill train --cancel` ends one without a score"
     if as_json:
         print_json({"text": told["text"]})
         return
@@ -247,7 +247,7 @@ def game_shell(host: str | None, command: list[str], trainee: str | None) -> int
     game ended first.
     """
     if host is not None and "--" in sys.argv and sys.argv[sys.argv.index("--") + 1 :] == [host, *command]:
-        command, host = [host, *command], None  # `shell -- COMMAND`: the first word of it is no host
+        command, host = [host, *command], None  # `shell -- COMMAND`: its first word is not a host
     return _shell(games.find_game(trainee or os.environ.get(_VARIABLE)), host, command)
 
 
@@ -266,7 +266,7 @@ def _who(trainee: str | None) -> str:
 
 
 def _page_asked(who: str, *, serve: bool, port: int, to: Path | None, shell: bool) -> dict[str, Any] | None:
-    """The settings of the page that the keeper gets. Raises UsageError."""
+    """The page's settings, which the keeper gets; None without --serve. Raises UsageError."""
     if not serve:
         if port or to is not None:
             option = "--port" if port else "--tell-trainer"
@@ -281,7 +281,7 @@ def _page_asked(who: str, *, serve: bool, port: int, to: Path | None, shell: boo
         to = games.page_file(who)
         private_folder(to.parent)
         if not any(game.trainee == who for game in games.all_games()):
-            to.unlink(missing_ok=True)  # of a keeper that was killed
+            to.unlink(missing_ok=True)  # left by a keeper that was killed
     return {"port": port, "to": str(to.absolute())}
 
 
@@ -319,7 +319,7 @@ def _list(who: str, *, as_json: bool) -> None:
 
 
 def _games(_who: str, *, as_json: bool) -> None:
-    """For a class's trainer: who plays which game, the state of each, and where the address of its page is."""
+    """For a class's trainer: who plays which game, its state, and the file with the address of the trainer's page."""
     rows: list[dict[str, Any]] = []
     for game in games.all_games():
         page = games.page_file(game.trainee)
@@ -363,7 +363,7 @@ def _hold_class(
     as_json: bool,
     alone: bool,
 ) -> None:
-    """Writes the seats' lines and serves the page over their games, until Ctrl-C. Raises UsageError."""
+    """Writes the seats' SSH keys file and serves the page that shows their games, until Ctrl-C. Raises UsageError."""
     from hashidrill.gamedays.warroom.serving import serve as serving  # noqa: PLC0415 - a web server, for a class alone
 
     if alone:
@@ -407,15 +407,15 @@ def _tell_class(
     live.say(say_to, f"page     {told['page']}")
     live.say(say_to, f"seats    {told['keys']}")
     steps = [
-        *(["In that file, put each trainee's public key in the place that names them."] if keyless else []),
-        f"cat {shlex.quote(told['keys'])} >> ~/.ssh/authorized_keys; take its lines out after the class.",
-        f"Each trainee types `{told['login']}`; the key opens their own game alone.",
+        *(["In that file, replace each placeholder by the public key of the trainee it names."] if keyless else []),
+        f"cat {shlex.quote(told['keys'])} >> ~/.ssh/authorized_keys; remove these lines after the class.",
+        f"Each trainee types `{told['login']}`; their key opens only their own game.",
     ]
     if told["login"].startswith("ssh root@"):
         steps.insert(0, "Better start this command again from a separate account: games do not need root.")
     for number, step in enumerate(steps, 1):
         live.say(say_to, f"  {number}. {step}")
-    live.say(say_to, f"  On this machine, `hashidrill train {course.name} --trainee {told['seats'][0]}` does as well.")
+    live.say(say_to, f"  On this machine, `hashidrill train {course.name} --trainee {told['seats'][0]}` works too.")
     live.say(say_to, "Ctrl-C closes the page; games in progress continue.")
 
 
@@ -448,7 +448,7 @@ def _campaign(who: str, *, as_json: bool) -> None:
 
 
 def _play(course: Course, started: games.Started, who: str, say_to: Console, *, shell: bool) -> None:
-    """Plays from the start of the keeper until the game is over. Raises HashidrillError of the keeper's."""
+    """Plays from the start of the keeper until the game is over. Raises the keeper's HashidrillError."""
     live.say(say_to, f"{course.name} (level {course.level}, {_minutes(course.limit_s)} from the pager on)")
     while told := started.line():
         if "error" in told:
@@ -456,7 +456,7 @@ def _play(course: Course, started: games.Started, who: str, say_to: Console, *, 
         if "said" in told:
             live.say(say_to, told["said"])
         if "page" in told:
-            live.say(say_to, f"page for who watches   {told['page']}")
+            live.say(say_to, f"page for watchers      {told['page']}")
             live.say(say_to, f"page for the trainer   its address is in {told['trainer']}")
         if "game" in told:
             break
@@ -470,7 +470,7 @@ def _play(course: Course, started: games.Started, who: str, say_to: Console, *, 
 def _attend(course: Course, game: games.Game, say_to: Console, *, shell: bool) -> None:
     """Plays until the game is over: a quiet look around, the pager, and the repair."""
     with _attended(game):
-        with contextlib.suppress(DatacenterError):  # it ended before the pager went: the card says why
+        with contextlib.suppress(DatacenterError):  # it ended before the pager rang: the card says why
             shown = games.wait_for_state(game, QUIET, PAGED, WATCHED)
             for line in _folded(course.hand_over):
                 live.say(say_to, f"  | {line}")
@@ -479,7 +479,7 @@ def _attend(course: Course, game: games.Game, say_to: Console, *, shell: bool) -
             if shown["state"] == QUIET:
                 live.say(say_to, "you are on call; all is quiet")
                 live.say(say_to, f"look around: nothing breaks for {_minutes(course.quiet_s)}, or until you say")
-                live.say(say_to, "`hashidrill say ready`. Then the pager goes once users notice something.")
+                live.say(say_to, "`hashidrill say ready`. Then the pager rings once users notice something.")
             if shell and shown["state"] == QUIET:
                 _look_around(game, course, say_to)
             else:
@@ -497,7 +497,7 @@ def _paged(game: games.Game, course: Course) -> dict[str, Any]:
 
 
 def _look_around(game: games.Game, course: Course, say_to: Console) -> None:
-    """A shell; the pager's message appears in it as a message of `wall` does."""
+    """Opens a shell; the pager's message appears in it, like one that `wall` sends."""
     live.say(say_to, "`help` lists the commands of this shell; `say ready` works too")
 
     def announce() -> None:
@@ -506,7 +506,7 @@ def _look_around(game: games.Game, course: Course, say_to: Console) -> None:
             if shown["state"] != PAGED:
                 return
             lines = [*_pager_lines(shown, course, shell=True), _AGAIN]  # noqa: S604 - as above
-            # whatever runs there may have switched the terminal's own line ends off
+            # the program that runs there may have switched off the terminal's handling of line ends
             text = "\r\n\a" + "".join(f"{plain_line(line)}\r\n" for line in lines)
             os.write(sys.stdout.fileno(), text.encode(sys.stdout.encoding, "replace"))
 
@@ -516,7 +516,7 @@ def _look_around(game: games.Game, course: Course, say_to: Console) -> None:
 
 
 def _as_said(told: dict[str, Any]) -> HashidrillError:
-    """The keeper's error, with the exit code that it has there."""
+    """The keeper's error, with the keeper's exit code."""
     kind = DatacenterError if told.get("exit_code") == DatacenterError.exit_code else UsageError
     return kind(told["error"])
 
@@ -539,7 +539,7 @@ def _pager_lines(shown: dict[str, Any], course: Course, *, shell: bool) -> Itera
         else "a shell: hashidrill lab shell HOST, in any terminal"
     )
     yield "say: hashidrill say detected | diagnosis WORDS | done | hint | give-up | users"
-    yield f"you have {_minutes(course.limit_s)}; a shell that you leave can be opened again"
+    yield f"you have {_minutes(course.limit_s)}; if you leave a shell, you can open another"
 
 
 def _folded(text: str) -> list[str]:
@@ -549,7 +549,7 @@ def _folded(text: str) -> list[str]:
 
 
 def _in_shells(game: games.Game, say_to: Console) -> None:
-    """The trainee's own shells, one after the other; leaving one ends no game."""
+    """The trainee's own shells, one after the other; leaving a shell does not end the game."""
     while True:
         _shell(game, None, [])
         if not _is_on(game):
@@ -586,7 +586,7 @@ def _shell(game: games.Game, host: str | None, command: list[str]) -> int:
 
 @contextlib.contextmanager
 def _terminal_kept() -> Iterator[None]:
-    """A shell that ends with its game leaves the terminal as it was in the middle of a line."""
+    """Restores the terminal afterwards: a shell that ends with its game may leave it in the state of line editing."""
     if not sys.stdin.isatty():
         yield
         return
@@ -603,7 +603,7 @@ def _terminal_kept() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _attended(game: games.Game) -> Iterator[None]:
-    """Ctrl-C gives the game up; it is reverted and judged anyway."""
+    """Ctrl-C gives up the game, whose faults are still reverted, and which is still judged."""
     try:
         yield
     except KeyboardInterrupt as stop:
@@ -626,7 +626,7 @@ def _card(out: Path, log: Path) -> dict[str, Any]:
 
 def _last_line(log: Path) -> str:
     lines = log.read_text(errors="replace").strip().splitlines()
-    return lines[-1] if lines else f"it said nothing ({log})"
+    return lines[-1] if lines else f"its log is empty ({log})"
 
 
 def _minutes(value_s: float) -> str:

@@ -1,4 +1,4 @@
-"""validate: is an experiment right? Imports the kinds that the experiments name, but not the engine."""
+"""validate: checks experiments and other files. Imports the kinds that the experiments name, but not the engine."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -61,7 +61,7 @@ def validate(
 
 
 def _check_variants(path: Path) -> None:
-    """Checks of each variant that need more than its file. Raises ExperimentError, and UsageError for an unknown
+    """Checks each variant beyond the checks of its file. Raises ExperimentError, and UsageError for an unknown
     figure.
     """
     from hashidrill.core.compare.figures import check_figures  # noqa: PLC0415 - numpy, which few experiments need here
@@ -76,20 +76,20 @@ def _check_variants(path: Path) -> None:
 
 
 def _check_binaries(experiment: Experiment, path: Path) -> None:
-    """Raises ExperimentError for a binary that no run could get: a product of another package may name one."""
-    from hashidrill.lab.provision.products import PRODUCTS  # noqa: PLC0415 - files about existing datacenters need none
+    """Raises ExperimentError for a binary that hashidrill cannot get: another package's product may name one."""
+    from hashidrill.lab.provision.products import PRODUCTS  # noqa: PLC0415 - files about existing datacenters do not need it
 
     for service in services_of(experiment.datacenter):
         for wanted in service.binaries():
             if wanted.name not in PRODUCTS:
                 raise ExperimentError(
                     f"{path}: datacenter.{service.name}: hashidrill cannot get its binary {wanted.name!r}; it gets"
-                    f" {', '.join(PRODUCTS)}. Let `binaries` leave it out, and `agent` begin with its path"
+                    f" {', '.join(PRODUCTS)}. Leave it out of `binaries`, and let `agent` begin with its path"
                 )
 
 
 def _warn_of_probes(document: Document, experiment: Experiment, warn: Callable[[str], None]) -> None:
-    """A run in the local datacenter refuses these; one with `--attach` may reach them."""
+    """A run in the local datacenter refuses these probes; a run with `--attach` may reach what they read."""
     from hashidrill.lab.runs.launch import note_probes  # noqa: PLC0415 - few experiments have probes
 
     note_probes(document, experiment)
@@ -98,7 +98,7 @@ def _warn_of_probes(document: Document, experiment: Experiment, warn: Callable[[
 
 
 def check_day(document: Document, path: Path) -> None:
-    """A game day, with every experiment that it names. Reports texts of the plan that give a run's fault away. Raises
+    """Checks a game day and every experiment that it names. Reports texts of the plan that reveal a run's fault. Raises
     ExperimentError.
     """
     from hashidrill.gamedays.gameday.plan import note_giveaways, plan_of  # noqa: PLC0415 - few files are game days
@@ -110,7 +110,7 @@ def check_day(document: Document, path: Path) -> None:
 
 
 def check_scenario(document: Document, path: Path) -> None:
-    """A scenario, and the experiment of each of its truths. Raises ExperimentError."""
+    """Checks a scenario, and the experiment of each of its truths. Raises ExperimentError."""
     from hashidrill.gamedays.training.course import course_of, each_choice  # noqa: PLC0415 - few files are scenarios
     from hashidrill.gamedays.training.scenario import scenario_of  # noqa: PLC0415 - as above
 
@@ -120,14 +120,14 @@ def check_scenario(document: Document, path: Path) -> None:
 
 
 def check_campaign(_document: Document, path: Path) -> None:
-    """A campaign, with its scenarios and the pages that it names. Raises ExperimentError."""
+    """Checks a campaign, its scenarios and the pages that it names. Raises ExperimentError."""
     from hashidrill.gamedays.training.campaign import read_campaign  # noqa: PLC0415 - few files are campaigns
 
     read_campaign(path)
 
 
 def _check_runbook(path: Path) -> None:
-    """A runbook, with every experiment that it names. Raises ExperimentError, UsageError."""
+    """Checks a runbook and every experiment that it names. Raises ExperimentError, UsageError."""
     from hashidrill.gamedays.runbooks.parser import read_runbook  # noqa: PLC0415 - few files are runbooks
     from hashidrill.gamedays.runbooks.rehearsal import courses_of  # noqa: PLC0415 - as above
 
@@ -136,25 +136,25 @@ def _check_runbook(path: Path) -> None:
 
 
 def _fits(path: Path, name: str, resolved: ResolvedExperiment) -> None:
-    """Raises ExperimentError where this machine lacks the memory for the disks of an experiment that a file names."""
+    """Raises ExperimentError if this machine lacks the memory for the disks of an experiment that the file names."""
     if trouble := lacking_memory(resolved.experiment):
         raise ExperimentError(f"{path}: {name}: {trouble}")
 
 
 def _check_attach(path: Path) -> None:
-    """The file's checks about an existing datacenter, without contacting it. Raises what check_attach_file raises."""
+    """Checks what the file says about an existing datacenter, offline. Raises what check_attach_file raises."""
     from hashidrill.staging.runs.attach_limits import check_attach_file  # noqa: PLC0415 - httpx2, which experiments do not need
 
     check_attach_file(path)
 
 
 def check_attach_document(_document: Document, path: Path) -> None:
-    """A file of `kind: Attach`. Raises what check_attach_file raises."""
+    """Checks a file of `kind: Attach`. Raises what check_attach_file raises."""
     _check_attach(path)
 
 
 def check_base_document(document: Document, path: Path) -> None:
-    """What experiments extend. Raises ExperimentError."""
+    """Checks a file of `kind: Base`, which experiments extend. Raises ExperimentError."""
     check_base(document, near_to=path)
 
 

@@ -904,7 +904,7 @@ def test_a_dead_run_of_another_machine_is_left_alone_unless_it_is_named(hashidri
 
 
 def test_yes_is_about_hosts_of_one_recording(hashidrill):
-    assert "name it, with --attach FILE" in hashidrill("heal", "--yes", "consul-1").stderr
+    assert "name RUN, with --attach FILE" in hashidrill("heal", "--yes", "consul-1").stderr
 
 
 def test_what_stands_is_told(hashidrill, monkeypatch):

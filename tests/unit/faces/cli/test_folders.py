@@ -155,7 +155,7 @@ LOOKS = [
     (["show", "theirs"], 0, "few: {at_most: 3}"),
     (["show", "theirs", "--complete"], 0, "at_most: 3"),
     (["show", "varied", "--variant", "one"], 0, "kind: Experiment"),
-    (["show", "few"], 0, "was read, and not run"),
+    (["show", "few"], 0, "was read but not run"),
     (["show", "writes_recover"], 0, "p50_below"),
     (["show", "run", "--runs", "runs"], 0, "FAIL"),
     (["check", "run", "--runs", "runs"], 1, "no_acknowledged_write_lost"),

@@ -237,7 +237,7 @@ def test_run_without_a_name_runs_ones_own_and_leaves_what_stands_alone(own, monk
     assert "hashidrill init" in said("run", code=2)
     said("init")
     (own / "experiments/there.yaml").write_text(ATTACHED)
-    assert "about an existing datacenter: there.yaml" in said("run")
+    assert "need an existing datacenter: there.yaml" in said("run")
     assert played == ["first-experiment"]
     assert "name the experiments" in said("run", "--attach", "staging.yaml", code=2)
 

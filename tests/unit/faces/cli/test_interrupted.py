@@ -15,7 +15,7 @@ SLO = "kv-writes.latency.p50 < 300ms"
 VERSIONS = ("--baseline-version", "1.10.3", "--candidate-version", "1.22.2", "--suite", "raft/killed-leader")
 BISECT = ("--experiment", "raft/killed-leader", "--versions", "1.10.3", "1.22.2")
 OF_A_RUN = r"1 fault reverted and proven gone, the datacenter is removed; kept: \S+; again: "
-OF_RUNS = r"what ran is reverted, and its datacenter removed; kept: "
+OF_RUNS = r"the run is reverted, its datacenter removed; kept: "
 
 
 def stopped(*_, **__):
@@ -33,7 +33,7 @@ def calibrated(members, **_):
 INTERRUPTED = {
     "demo": ((), {"runs.run_experiment": "RUN"}, OF_A_RUN + "hashidrill run raft/slow-leader-disk"),
     "run": (("raft/frozen-leader",), {"runs.run_experiment": "RUN"}, OF_A_RUN + "hashidrill run raft/frozen-leader"),
-    "check": (("a", "b"), {"runs.judge_and_report": stopped}, "nothing ran; kept: the reports of 0 of 2; again: "),
+    "check": (("a", "b"), {"runs.judge_and_report": stopped}, "nothing ran; 0 of 2 reports are kept; to go on, "),
     "capacity": (
         ("raft/slow-leader-disk", "--vary", "method.0.with.delay", "--from", "20ms", "--until", SLO),
         {"capacity.run_experiment": stopped},
@@ -42,7 +42,7 @@ INTERRUPTED = {
     "gameday run": (
         ("first-game-day", "--yes"),
         {"gameday.play": "RUN", "gameday.look_at": lambda *_: (True, "")},
-        OF_A_RUN + "it is run again.* everything so far is kept in .* Go on with: hashidrill gameday resume",
+        OF_A_RUN + "when the day is resumed.* everything so far is kept in .* Go on with: hashidrill gameday resume",
     ),
     "rehearse": (
         ("runbook-slow-leader",),

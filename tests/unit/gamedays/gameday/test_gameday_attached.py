@@ -111,7 +111,7 @@ def test_the_folder_of_a_day_does_not_say_which_datacenter_is_broken(there, tmp_
     assert day(tmp_path)[0] == 130
     code, _, said = called("resume", "--yes")
     assert (code, len(there.read)) == (2, 1)
-    assert f"this day ran against {there.target.name}: name its file again with --attach FILE" in unfolded(said)
+    assert f"this day ran against {there.target.name}: name that datacenter's file again" in unfolded(said)
     there.target = replace(there.target, name="another")
     code, _, said = called("resume", "--yes", "--attach", "other.yaml")
     assert code == 2

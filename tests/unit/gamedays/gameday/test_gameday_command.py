@@ -136,7 +136,7 @@ def test_ctrl_c_while_a_run_is_judged_costs_no_second_run(machine, tmp_path, mon
     found = json.loads(said)
     assert (code, found["outcome"], found["verdict"], found["interrupted"]) == (0, "done", "PASS", [])
     assert machine.ran == ["killed-leader", "slow-follower-disk"]
-    assert "first: it had ended when the day was interrupted, and is judged now: PASS" in unfolded(err)
+    assert "first: it had ended before the day was interrupted, and is judged now: PASS" in unfolded(err)
     assert all(run["questions"] and run["report"] for run in found["runs"])
     with opened(tmp_path / "history.sqlite") as database:
         assert len(Store(database).runs()) == 2
@@ -289,7 +289,7 @@ def test_no_report_tells_of_an_experiment_that_changed_since_it_ran(machine, tmp
     code, _, said = called("report")
     assert code == 2
     assert "second changed since this day began" in said
-    assert f"the report written then stays ({folder / 'report.html'})" in said
+    assert f"the earlier report is still there ({folder / 'report.html'})" in said
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
     mine.write_text(as_it_was)
     assert called("report")[0] == 0

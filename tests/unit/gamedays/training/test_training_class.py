@@ -265,7 +265,7 @@ def test_ctrl_c_says_what_becomes_of_the_game_and_where_its_card_will_be(keepers
 
 
 def test_a_trainer_who_gives_a_game_up_is_told_whose_it_was(keepers, monkeypatch):
-    assert "ben's game ends, as given up" in typed("say", "give-up", "--trainee", "ben").output
+    assert "ben's game ends as given up" in typed("say", "give-up", "--trainee", "ben").output
     monkeypatch.setenv("HASHIDRILL_TRAINEE", "ada")
     assert "you gave up" in typed("say", "give-up").output
 
