@@ -236,7 +236,7 @@ class TestRecordingOption:
         result = project.run("--hashidrill-recording", "planted", path)
         assert result.parseoutcomes().get("passed", 0) == 0
         assert result.parseoutcomes()["errors"] >= 1
-        result.stdout.fnmatch_lines(["*planted/slow-disk is of another experiment of the name slow-disk:", said])
+        result.stdout.fnmatch_lines(["*planted/slow-disk is a recording of another experiment named slow-disk:", said])
 
     def test_the_newest_recording_of_that_very_experiment_is_taken(self, project):
         path = project.plant(recovers(project.builder()))
@@ -265,7 +265,7 @@ class TestRecordingOption:
         path = project.plant(project.builder("b").expect("leadership_stays"))
         result = project.run("--hashidrill-recording", "planted/a", path)
         result.assert_outcomes(errors=1)
-        result.stdout.fnmatch_lines(["*no recording of b in planted/a (--hashidrill-recording); there are those of: a"])
+        result.stdout.fnmatch_lines(["*no recording of b in planted/a (--hashidrill-recording); recordings are of: a"])
         assert project.ran == []
 
     def test_a_directory_that_is_not_there_is_an_error(self, project):

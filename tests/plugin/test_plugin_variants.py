@@ -109,7 +109,7 @@ def test_without_a_recorded_comparison_the_message_says_what_there_is(project, p
     result = project.run("--hashidrill-recording", "empty", path)
     result.assert_outcomes(errors=3)
     result.stdout.fnmatch_lines(
-        ["*no comparison of slow-disk in empty (--hashidrill-recording); there are those of: none*"]
+        ["*no comparison of slow-disk in empty (--hashidrill-recording); comparisons are of: none*"]
     )
 
 

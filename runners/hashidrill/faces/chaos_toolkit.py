@@ -1,8 +1,8 @@
 """What Chaos Toolkit calls by `provider: {type: python, module: hashidrill.faces.chaos_toolkit}`.
 
 An action (`run`), a probe (`verdict`) and a control, for the Python environment of Chaos Toolkit. Chaos Toolkit goes on
-after an action that failed, and still ends with 0. So the verdict is a probe of the hypothesis, and the control
-corrects the journal where no hypothesis asked for it. `chaos run` ends with 0 only after a PASS.
+after a failed action, and still exits with 0. So the verdict is a probe of the hypothesis, and the control corrects the
+journal if no hypothesis used the probe. `chaos run` exits with 0 only after a PASS.
 """
 
 import subprocess
@@ -14,15 +14,15 @@ from hashidrill.core.util.safe_json import parse
 
 _VERDICTS = ("PASS", "FAIL", "INVALID")
 _RESULTS: list[dict[str, Any]] = []
-"""What the runs of this experiment of Chaos Toolkit ended with, in order."""
+"""The results of the runs of this Chaos Toolkit experiment, in order."""
 
 
 class NoPassError(Exception):
-    """There is no PASS. Chaos Toolkit calls the activity failed, with this reason."""
+    """The verdict is not PASS. Chaos Toolkit reports the activity as failed, with this reason."""
 
 
 def run(experiment: str, attach: str = "", program: Sequence[str] = ()) -> dict[str, Any]:
-    """Action: runs one experiment, and returns what `hashidrill run --json` says of it.
+    """Action: runs one experiment, and returns what `hashidrill run --json` prints about it.
 
     `attach`: a file of `kind: Attach`. `program`: the command line of another hashidrill. Raises NoPassError unless the
     verdict is PASS.
@@ -40,9 +40,9 @@ def run(experiment: str, attach: str = "", program: Sequence[str] = ()) -> dict[
 
 
 def verdict(experiment: str) -> str:
-    """Probe, with `tolerance: PASS`: the worst verdict of the runs of that experiment, FAIL over INVALID over PASS.
+    """Probe, with `tolerance: PASS`: the worst verdict of the runs of that experiment: FAIL, else INVALID, else PASS.
 
-    Raises NoPassError unless the verdict is PASS or FAIL, and if no experiment ran.
+    Raises NoPassError if the verdict is neither PASS nor FAIL, or if the experiment did not run.
     """
     results = [one for one in _RESULTS if experiment in (one.get("asked"), one["experiment"])]
     if any(one["verdict"] == "FAIL" for one in results):
@@ -59,14 +59,14 @@ def verdict(experiment: str) -> str:
 
 
 def configure_control() -> None:
-    """Control: an experiment of Chaos Toolkit begins; verdicts of an earlier one are not its own."""
+    """Control: called when a Chaos Toolkit experiment begins; drops the results of an earlier one."""
     _RESULTS.clear()
 
 
 def after_experiment_control(context: Any, state: dict[str, Any]) -> None:  # noqa: ARG001 - this is how it is called
     """Control: writes all results, with the proofs of their faults, to `hashidrill` in the journal.
 
-    A FAIL makes the journal deviate. Any other result that is not PASS makes it failed; so does no result.
+    With a FAIL, the journal says `deviated`. With any other result than PASS, or without a result, it says `failed`.
     """
     state["hashidrill"] = [*_RESULTS]
     if any(one["verdict"] == "FAIL" for one in _RESULTS):
@@ -76,9 +76,9 @@ def after_experiment_control(context: Any, state: dict[str, Any]) -> None:  # no
 
 
 def _called(command: Sequence[str]) -> tuple[int, str]:
-    """(exit code, standard output). hashidrill's standard error, with its progress, goes to that of Chaos Toolkit.
+    """(exit code, standard output). hashidrill's standard error, with its progress, goes to Chaos Toolkit's.
 
-    An interrupt of Chaos Toolkit also interrupts hashidrill, which gets the time to revert its faults.
+    An interrupt of Chaos Toolkit also interrupts hashidrill, and waits until it has reverted its faults.
     """
     try:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, encoding="utf-8", errors="replace")
@@ -102,7 +102,7 @@ def _result(code: int, printed: str) -> dict[str, Any]:
         agrees = found["verdict"] in _VERDICTS and (code == 0) == (found["verdict"] == "PASS")
     except (ValueError, TypeError, KeyError):
         return {"exit_code": code, "reason": "it printed no result; the reason is on standard error"}
-    reason = "" if agrees else f"its verdict is {found['verdict']}, but its exit code {code}"
+    reason = "" if agrees else f"its verdict is {found['verdict']}, but its exit code is {code}"
     return {**found, "verdict": found["verdict"] if agrees else None, "exit_code": code, "reason": reason}
 
 

@@ -391,5 +391,5 @@ def test_what_no_probe_can_be_is_told():
     data = theirs(action(), asks=[probe({**PAGE, "url": "ftp://x/"})])
     error = called("import", "-", "--on", LEADER, input=json.dumps(data)).exception
     assert isinstance(error, UsageError)
-    assert "it cannot be an experiment unchanged" in str(error)
+    assert "the result is not a valid experiment" in str(error)
     assert "'ftp://x/' is not a URL" in str(error)

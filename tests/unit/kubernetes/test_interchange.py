@@ -488,7 +488,7 @@ def test_a_file_comes_from_standard_input_too(tmp_path):
     assert YAML(typ="safe").load(said.stdout)["kind"] == "Experiment"
     assert "lost: spec.action: after pod-kill, only volumes outlive the pod" in said.stderr
     error = CliRunner().invoke(app, ["convert", "import", "-"], input=b"\xff\xfe").exception
-    assert "standard input: cannot be read: it is no text" in str(error)
+    assert "standard input: cannot be read: it is not text" in str(error)
 
 
 def test_what_a_foreign_file_says_is_printed_without_its_control_characters():
@@ -535,7 +535,7 @@ def test_what_validate_refuses_is_not_printed(tmp_path):
     path.write_text(chaos("NetworkChaos", action="delay", duration="10s", **POD, delay={"latency": "90s"}))
     said = called("convert", "import", str(path))
     assert isinstance(said.exception, UsageError)
-    assert "it cannot be an experiment unchanged" in str(said.exception)
+    assert "the result is not a valid experiment" in str(said.exception)
     assert said.stdout == ""
     with pytest.raises(UsageError, match="--on 'nomad:leader': an imported experiment has consul or vault"):
         imported("x", path.read_text(), "nomad:leader")

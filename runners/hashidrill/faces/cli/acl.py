@@ -1,4 +1,4 @@
-"""`hashidrill staging acl`: the least that tokens must be allowed."""
+"""`hashidrill staging acl`: the fewest rights that a token needs."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ from hashidrill.staging.carriers.settings import carrier_rights, carriers_of
 from hashidrill.staging.generators.settings import engine_rights, worker_count
 from hashidrill.staging.interlocks.settings import InterlockSettings, interlock_rights, settings_of
 
-_OF_PODS = "finding pods, and forwards to those without a route"
+_OF_PODS = "finding pods, and port forwards to pods without a route"
 
 
 def register(app: typer.Typer) -> None:
@@ -42,21 +42,21 @@ def acl(
     *,
     attach: Annotated[
         Path | None,
-        typer.Option("--attach", metavar="FILE", help="Also what the interlocks, workers and carriers of FILE need."),
+        typer.Option("--attach", metavar="FILE", help="Add the rights of FILE's interlocks, workers and carriers."),
     ] = None,
     job: Annotated[
         str,
         typer.Option(
-            "--job", metavar="IMAGE", help="Of kubernetes: also a Job that runs them in the cluster, with this image."
+            "--job", metavar="IMAGE", help="For kubernetes: add a Job with this image that runs them in the cluster."
         ),
     ] = "",
     as_json: Json = False,
 ) -> None:
     """Print the policy of a token that may run these experiments.
 
-    In an existing datacenter, and no more.
+    It allows what they need in an existing datacenter, and nothing else.
 
-    Each rule says who needs it: a fault, a load, probes, interlocks, workers. Starts nothing and contacts no agent.
+    Each rule says what needs it: a fault, a load, probes, interlocks, workers. Starts nothing and contacts no agent.
     """
     policies = {cls.name: cls(cls.Spec()).policy for cls in registry.services_with(HasAcls)} | {
         rbac.SERVICE: rbac.policy
@@ -86,7 +86,7 @@ def acl(
 
 
 def _beside(attach: Path | None, *, sets_back: bool) -> Mapping[str, Sequence[Right]]:
-    """The rights that every run needs, by the part that needs them. Raises ExperimentError, AttachError."""
+    """The rights that every run needs, by the part that needs each. Raises ExperimentError, AttachError."""
     if attach is None:
         return {"interlocks": interlock_rights(InterlockSettings(), sets_back=sets_back)}
     said = written_in(attach)
@@ -107,8 +107,8 @@ def _job(image: str, product: str, attach: Path | None, experiments: Sequence[st
     said = None if attach is None or product != rbac.SERVICE else written_in(attach).datacenter.get(KUBERNETES)
     if attach is None or said is None or said.get("context") != IN_CLUSTER:
         raise UsageError(
-            f"--job: say `staging acl kubernetes EXPERIMENT --attach FILE`, with `context: {IN_CLUSTER}` under"
-            f" {PODS_PLACE} of FILE: the Job logs in as its own service account"
+            f"--job: use `staging acl kubernetes EXPERIMENT --attach FILE`, with `context: {IN_CLUSTER}` under"
+            f" {PODS_PLACE} of FILE: the Job logs in with its own service account"
         )
     texts = {path.stem: complete(read_experiment(path)) for path in map(find_experiment, experiments)}
     return rbac.job(image, str(said["namespace"]), attach.read_text(), texts, roles)

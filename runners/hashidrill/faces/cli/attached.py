@@ -1,4 +1,4 @@
-"""Attached datacenters for commands (`--attach`, `datacenter.attach`): discovers them, and resolves experiments over
+"""Existing datacenters for commands (`--attach`, `datacenter.attach`): discovers them, and resolves experiments for
 them.
 """
 
@@ -33,15 +33,15 @@ def attached(path: Path, *said: str, undoing: bool = False) -> Attached:
 
     `undoing`: faults are only reverted there.
     """
-    from hashidrill.staging.runs.launch_attached import Attached  # noqa: PLC0415 - httpx2, and what most runs do not need
+    from hashidrill.staging.runs.launch_attached import Attached  # noqa: PLC0415 - httpx2 and more, which most runs do not need
 
     return Attached.read(path, *said, undoing=undoing)
 
 
 def for_run(experiments: Sequence[str], path: Path | None, *, plan: bool, breaks_quorum: bool) -> list[Attached | None]:
-    """For each experiment its attached datacenter, or None for a local one. The option wins over the file.
+    """The attached datacenter of each experiment; None for a local one. The option takes precedence over the file.
 
-    Raises UsageError for options of attached datacenters only, ExperimentError and AttachError.
+    Raises UsageError if an option needs an attached datacenter and there is none; ExperimentError; AttachError.
     """
     said = [BREAKS_QUORUM] if breaks_quorum else []
     if path is not None:
@@ -61,7 +61,7 @@ def stands(path: Path) -> bool:
 def resolve_all(
     experiments: Sequence[str], there: Sequence[Attached | None], variant: str | None
 ) -> list[ResolvedExperiment]:
-    """All of them, before any runs. Raises ExperimentError, UsageError, AttachError."""
+    """Resolves all experiments before the first one runs. Raises ExperimentError, UsageError, AttachError."""
     paths = [find_experiment(name) for name in experiments]
     return [
         _selected(resolve(path) if place is None else place.over(path), variant, attached=place is not None)
@@ -70,7 +70,7 @@ def resolve_all(
 
 
 def allow_all(resolved: Sequence[ResolvedExperiment], there: Sequence[Attached | None]) -> None:
-    """Checks the interlocks for several experiments before the first begins, so that a later refusal is known now.
+    """Checks the interlocks for several experiments before the first begins, so that no later one is refused midway.
 
     A single one is checked at its start. Raises InterlockError, AttachError.
     """
@@ -80,10 +80,10 @@ def allow_all(resolved: Sequence[ResolvedExperiment], there: Sequence[Attached |
 
 
 def _selected(resolved: ResolvedExperiment, variant: str | None, *, attached: bool) -> ResolvedExperiment:
-    """The variant that is to run, if one is. Raises UsageError, and UnknownNameError for one that is not."""
+    """The chosen variant, or the whole experiment. Raises UsageError, and UnknownNameError for an unknown variant."""
     if attached and resolved.experiment.variants:
         raise UsageError(
-            f"{resolved.path}: its variants differ in the datacenter or its traffic, and --attach changes no"
+            f"{resolved.path}: its variants differ in the datacenter or its traffic, but --attach must not change a"
             " datacenter: run it without --attach"
         )
     return resolved if variant is None else variant_of(resolved, variant)

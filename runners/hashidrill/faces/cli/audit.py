@@ -1,4 +1,4 @@
-"""audit: is retry logic configured, and is it sane?"""
+"""audit: checks whether retry logic is configured, and whether it is sane."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -61,13 +61,13 @@ def audit(  # noqa: PLR0917 - each is an option of the command line
 
     Reads agent configuration, Nomad jobs, Consul config entries, consul-template, systemd units, environment files, and
     Python that calls Consul, Nomad or Vault. Exit codes: 0 nothing found, 1 findings, 2 bad usage or a file that cannot
-    be read (it still judges the others).
+    be read (the other files are still judged).
     """
     if rules or explain is not None:
         _show_rules(explain, as_json=as_json)
         return
     if as_json and output_format is not Format.text:
-        raise UsageError(f"--json and --format {output_format} are two formats: use one")
+        raise UsageError(f"--json and --format {output_format} exclude each other: use one")
     if not paths:
         raise UsageError("no files given: name files or directories, as in `hashidrill audit .`")
     if kind is not None and kind not in KINDS:
@@ -106,7 +106,7 @@ def _ignored(text: str) -> tuple[str, str]:
 
 
 def _write(result: Audit, output_format: Format | None, output: Path | None) -> None:
-    """Without a format, it is JSON."""
+    """Writes the result; without a format, as JSON."""
     try:
         if output_format is None:
             print_json(as_data(result)) if output is None else output.write_text(json_text(as_data(result)), "utf-8")
@@ -128,9 +128,9 @@ def _tell(result: Audit, reasons: dict[str, str], *, verbose: bool) -> None:
         print_text(f"{problem}\n", stderr=True)
     used = {finding.rule_id for finding, _ in result.suppressed}
     for rule_id in sorted(reasons.keys() - used):
-        print_text(f"--ignore {rule_id}: finds nothing here\n", stderr=True)
+        print_text(f"--ignore {rule_id}: this rule finds nothing here\n", stderr=True)
     if not result.files and not result.problems:
-        print_text("nothing was checked: no file here is of a known kind (-v lists what was skipped)\n", stderr=True)
+        print_text("nothing was checked: no file has a known kind (-v lists the skipped files)\n", stderr=True)
     if verbose:
         for path, taken_for in result.files.items():
             print_text(f"{path}: judged as {taken_for}\n", stderr=True)

@@ -1,4 +1,4 @@
-"""bisect: finds the change of a configuration, the version or the commit that breaks an experiment."""
+"""bisect: finds the configuration change, the version or the commit that breaks an experiment."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ from hashidrill.rollouts.gate.configuration import refusal_of
 _INTERRUPTED = 130
 _FACTOR = 1.5
 Asked = Mapping[str, Any]
-"""The options that make the question, as plain data."""
+"""The options that define the search, as plain data."""
 
 
 def register(app: typer.Typer) -> None:
@@ -69,35 +69,35 @@ def register(app: typer.Typer) -> None:
 
 def bisect(
     version: Annotated[
-        list[str] | None, typer.Argument(metavar="VERSION", help="With --versions: the good one first.")
+        list[str] | None, typer.Argument(metavar="VERSION", help="With --versions: the versions, the good one first.")
     ] = None,
     *,
     experiment: Annotated[str | None, typer.Option(help="Name or path of the experiment that breaks.")] = None,
-    good: Annotated[list[Path] | None, typer.Option(help="Configuration (file or directory) that holds.")] = None,
-    bad: Annotated[list[Path] | None, typer.Option(help="Configuration that breaks it.")] = None,
+    good: Annotated[list[Path] | None, typer.Option(help="Configuration (file or directory) that passes.")] = None,
+    bad: Annotated[list[Path] | None, typer.Option(help="Configuration that breaks the experiment.")] = None,
     versions: Annotated[bool, typer.Option("--versions", help="Search the versions that follow.")] = False,
     git: Annotated[str | None, typer.Option(metavar="BASE..HEAD", help="Search these commits.")] = None,
     path: Annotated[list[str] | None, typer.Option(help="With --git: the configuration's path at each commit.")] = None,
-    command: Annotated[str | None, typer.Option(help="With --git: prints the configuration at each commit.")] = None,
-    build: Annotated[str | None, typer.Option(help="With --git: builds a program at each commit.")] = None,
+    command: Annotated[str | None, typer.Option(help="With --git: a command that prints the configuration.")] = None,
+    build: Annotated[str | None, typer.Option(help="With --git: command that builds a program at each commit.")] = None,
     client: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=COMMAND", help="Client that runs it; {checkout}: the build.")
+        list[str] | None, typer.Option(metavar="NAME=COMMAND", help="Client that runs the build in {checkout}.")
     ] = None,
     descend: Annotated[
         list[str] | None,
         typer.Option(
             metavar="FOLDER=REPOSITORY",
-            help="With --git: dependency whose files lie in that folder; search its commits too, if its pin broke it.",
+            help="With --git: dependency whose files are in FOLDER; search its commits too, if a new pin is the cause.",
         ),
     ] = None,
-    product: Annotated[str | None, typer.Option(help="consul, nomad or vault, where nothing tells.")] = None,
+    product: Annotated[str | None, typer.Option(help="consul, nomad or vault, if it is unclear which one.")] = None,
     expect: Annotated[str | None, typer.Option(help="The expectation that breaks (default: any).")] = None,
     figure: Annotated[str | None, typer.Option(help="A figure that gets worse instead, like LOAD.latency.p99")] = None,
-    factor: Annotated[float, typer.Option(help="With --figure: how much worse is broken.")] = _FACTOR,
+    factor: Annotated[float, typer.Option(help="With --figure: how many times worse counts as broken.")] = _FACTOR,
     duet: Annotated[
-        bool, typer.Option("--duet", help="With --build, --figure: run the good end beside each candidate.")
+        bool, typer.Option("--duet", help="With --build and --figure: run the good end together with each candidate.")
     ] = False,
-    tries: Annotated[int, typer.Option(min=1, max=1000, help="Most runs to make.")] = AT_MOST,
+    tries: Annotated[int, typer.Option(min=1, max=1000, help="The most runs to make.")] = AT_MOST,
     resume: Annotated[Path | None, typer.Option(metavar="LOG", help="Go on with a search that ended early.")] = None,
     log: Annotated[Path | None, typer.Option(help="Where to log (default: .hashidrill/bisect/).")] = None,
     plain: Plain = False,
@@ -107,8 +107,8 @@ def bisect(
 ) -> None:
     """Find the change, version or commit that breaks an experiment.
 
-    Runs both ends first, then about log2 of the candidates between them. Runs are repeated until a wrong answer is less
-    likely than 1 in 100, if at most one run in five is wrong.
+    Runs both ends first, then about log2 of the candidates between them. Repeats runs until a wrong answer is less
+    likely than 1 in 100, provided that at most one run in five is wrong.
 
     Exit codes: 0 found, 2 bad usage, or an end is not as declared (good or bad), 3 cannot tell, 4 a fault could not be
     reverted, 130 interrupted (--resume goes on).
@@ -133,7 +133,7 @@ def bisect(
     if version and not versions:
         raise UsageError(f"what is {version[0]!r}? Versions come after --versions, the experiment after --experiment")
     if factor != _FACTOR and not figure:
-        raise UsageError("--factor says how much worse a figure may get: name it with --figure")
+        raise UsageError("--factor says how much worse a figure may get: name the figure with --figure")
     say = console()
     asked = given if resume is None else _resumed(resume, given, log)
     work = _log_path(asked, log, runs_dir) if resume is None else resume
@@ -190,7 +190,7 @@ def _texts(paths: list[Path] | None) -> list[str]:
 
 
 def _resumed(resume: Path, given: Asked, log: Path | None) -> Asked:
-    """The options of the search that is resumed. Raises UsageError for any other option next to it."""
+    """The options of the resumed search. Raises UsageError if --resume is combined with any of these options."""
     more = [name for name, value in given.items() if value]
     if more or log is not None:
         name = more[0] if more else "log"
@@ -220,14 +220,14 @@ def _open(path: Path, question: _Question, resumed: bool) -> Log:
 
 
 class _Question:
-    """A question, with everything that the answer depends on."""
+    """What is searched, with everything that the answer depends on."""
 
     def __init__(self, candidates: ChangedKeys | Listed, rule: Rule, data: Mapping[str, Any]) -> None:
         self.candidates, self.rule, self.data = candidates, rule, data
 
     @classmethod
     def of(cls, asked: Asked, work: Path, say: Callable[[str], None]) -> _Question:
-        """Raises UsageError and ExperimentError for a question that cannot be asked."""
+        """Raises UsageError and ExperimentError if the options do not define a search."""
         _check_modes(asked)
         given = resolve(find_experiment(str(asked["experiment"])))
         rule: Rule
@@ -240,14 +240,14 @@ class _Question:
         candidates = _candidates(asked, given, work, say)
         source = {"sha256": given.provenance.sha256, "extends": dict(given.provenance.extends)}
         judges = {name: each["sha256"] for name, each in given.hypotheses.get("hypotheses", {}).items()}
-        machine = {"machine": platform.machine(), "cpus": usable_cores()}  # no host: a container has another each time
+        machine = {"machine": platform.machine(), "cpus": usable_cores()}  # a host name changes with each container
         about = {"asked": dict(asked), "source": source, "hypotheses": judges, "runs_on": machine}
         if own := _own_binaries(given):
             about["binaries"] = own
         return cls(candidates, rule, {**about, **candidates.question})
 
     def below(self, commits: Built) -> _Question:
-        """The same question of the commits of a dependency."""
+        """The same question about the commits of a dependency."""
         assert commits.tree is not None
         return _Question(commits, self.rule, {**self.data, **commits.question, "at": dict(commits.tree.at)})
 
@@ -274,7 +274,7 @@ def _check_modes(asked: Asked) -> None:
         raise UsageError(f"a search needs both ends: --{'bad' if asked['good'] else 'good'} is missing")
     of_git = [name for name in ("path", "command", "build", "client", "descend") if asked.get(name)]
     if of_git and not git:
-        raise UsageError(f"--{of_git[0]} goes with --git BASE..HEAD")
+        raise UsageError(f"--{of_git[0]} needs --git BASE..HEAD")
     _check_paths(asked["path"])
     if git and asked["build"] and (asked["path"] or asked["command"]):
         raise UsageError("--build makes a program, --path and --command a configuration: use one of them")
@@ -283,7 +283,7 @@ def _check_modes(asked: Asked) -> None:
     if git and not {"path", "command", "build"} & {*of_git}:
         raise UsageError("--git needs to know what to test of each commit: --path, --command or --build")
     if asked.get("duet") and not (asked["build"] and asked["figure"]):
-        raise UsageError("--duet runs the good end beside each candidate: it goes with --build, and a --figure")
+        raise UsageError("--duet runs the good end together with each candidate: it needs --build and --figure")
     if asked["expect"] and asked["figure"]:
         raise UsageError("--expect and --figure both define a broken run: use one of them")
 
@@ -311,7 +311,7 @@ def _candidates(
     depends = [Dependency.of(each, clones, say) for each in asked.get("descend", ())]
     tree = Tree(repository, depends) if depends else None
     if tree is not None:
-        tree.commits(names[-1])  # a dependency that nothing pins is told before any run
+        tree.commits(names[-1])  # reports a dependency that nothing pins before any run
     if asked["build"]:
         clients = clients_of(asked["client"], given)
         if asked.get("duet") and (client := asked["figure"].partition(".")[0]) not in clients:

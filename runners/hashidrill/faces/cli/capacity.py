@@ -58,8 +58,8 @@ def capacity(
     until: Annotated[list[str], typer.Option(help="A condition that must hold. Repeatable.")],
     from_: Annotated[str | None, typer.Option("--from", help="First value (default: the value in the YAML).")] = None,
     to: Annotated[str | None, typer.Option(help="Highest value to try.")] = None,
-    precision: Annotated[str, typer.Option(help="Stop when the bracket is this narrow.")] = "10%",
-    tries: Annotated[int, typer.Option(min=1, max=50, help="Most runs to make.")] = TRIES,
+    precision: Annotated[str, typer.Option(help="Stop when the bounds of the answer are this close.")] = "10%",
+    tries: Annotated[int, typer.Option(min=1, max=50, help="The most runs to make.")] = TRIES,
     repeat: Annotated[int, typer.Option(min=1, max=9, help="Runs that must agree at each end.")] = REPEAT,
     plain: Plain = False,
     as_json: Json = False,
@@ -68,12 +68,12 @@ def capacity(
 ) -> None:
     """Find the highest value at which an SLO holds.
 
-    It must hold in the steady state, over the method, and under each single fault; with `for`, over each window of that
-    length. A run without a valid measurement counts neither way and is repeated once.
+    The SLO must hold in the steady state, over the method, and under each single fault; with `for`, over each window of
+    that length. A run without a valid measurement counts neither way and is repeated once.
 
-    Exit codes: 0 found, 1 fails even at the lowest value, 2 bad usage, 3 the generator was the bottleneck from the
-    start, or two runs at one value were not valid, 4 a fault could not be reverted, 130 interrupted (prints what it
-    knows so far).
+    Exit codes: 0 found, 1 the SLO fails even at the lowest value, 2 bad usage, 3 the generator was the bottleneck from
+    the start, or two runs at one value were INVALID, 4 a fault could not be reverted, 130 interrupted (prints what is
+    known so far).
     """
     path = find_experiment(experiment)
     experiment_ = load_experiment(path)
@@ -147,7 +147,7 @@ def _precision(text: str) -> float:
     except ValueError as error:
         raise UsageError(f"--precision {error}") from None
     if share < 0.01:
-        raise UsageError(f"--precision {text}: runs are no more precise than 1%")
+        raise UsageError(f"--precision {text}: runs are not precise enough for less than 1%")
     return float(share)
 
 
@@ -167,7 +167,7 @@ def _bounds(varied: Varied, from_: str | None, to: str | None) -> tuple[Value, V
 
 
 def _check(varied: Varied, value: Value) -> None:
-    """The changed experiment is a right one, before anything is run. Raises ExperimentError."""
+    """Checks, before anything is run, that the changed experiment is valid. Raises ExperimentError."""
     with scratch_folder() as folder:
         load_experiment(varied.write(value, folder))
 
@@ -181,14 +181,14 @@ def exit_code(found: Search) -> int:
 
 
 def answer(found: Search, vary: str, repeat: int = REPEAT) -> str:
-    """One sentence: the highest value that held, its bracket, what bounds it, and how sure that is."""
+    """One sentence: the highest value that held, the lowest that did not, the bottleneck, and how sure this is."""
     text = _bracket(found, vary)
     for value in (found.held, found.not_held):
         if value is not None and found.split(value):
             runs = found.counts(value)
             text += f"; at {value} it held in {runs[Outcome.HELD]} of {runs.total()} runs"
         if not confirmed(found, value, repeat) and not found.interrupted:
-            text += f"; {value} was not run often enough for {repeat} to agree (--tries)"
+            text += f"; {value} was not run often enough for {repeat} runs to agree (--tries)"
     if found.stuck is not None:
         text += f"; the search stopped at {found.stuck.value}, where two runs were not valid: {found.stuck.text}"
     return text

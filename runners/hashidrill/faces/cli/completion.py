@@ -1,7 +1,7 @@
 """Shell completion for the names of commands, experiments, faults, runs and hosts. Completion does not import the
 commands.
 
-`hashidrill --install-completion` puts it into the shell, which then asks hashidrill at each press of the key.
+`hashidrill --install-completion` installs it; the shell then asks hashidrill each time the user presses Tab.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from hashidrill.faces.cli.common import recordings
 
 _HYPOTHESIS = re.compile(r"^@(?:hypothesis|comparison)\b.*?^def (\w+)", re.MULTILINE | re.DOTALL)
 _FILES = {"--attach", "--runs", "--hypotheses", "--db", "--key", "--new-key", "--output", "-o", "--log"}
-"""Options whose value is a file: of these, the shell completes the value itself."""
+"""Options whose value is a file: the shell itself completes these values."""
 _OPTIONS = {"--experiment": "experiments", "--like": "experiments"}
 _ARGUMENTS = {
     "run": "experiments",
@@ -48,9 +48,7 @@ _ARGUMENTS = {
 
 
 class Completed(TyperCommand):
-    """Stands in for a command during shell completion: the command itself is imported only if its options are
-    completed.
-    """
+    """Replaces a command during shell completion: the command itself is only imported to complete its options."""
 
     def __init__(self, name: str, path: str, summary: str, real: Callable[[], Any]) -> None:
         super().__init__(name, help=summary, rich_markup_mode=None)
@@ -61,8 +59,8 @@ class Completed(TyperCommand):
         return args
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        """The fitting options or names; none if the shell's own completion is better."""
-        from typer._click.shell_completion import CompletionItem  # noqa: PLC0415 - typer exports it nowhere
+        """The matching options or names; empty if the shell completes better itself."""
+        from typer._click.shell_completion import CompletionItem  # noqa: PLC0415 - typer does not export it
 
         if incomplete.startswith("-"):
             return self._real().shell_complete(ctx, incomplete)
@@ -73,7 +71,7 @@ class Completed(TyperCommand):
 
 
 def names(kind: str) -> Iterable[str]:
-    """The names of all things of that kind that commands accept. A file that cannot be read has none."""
+    """All names of that kind that commands accept; empty if a file cannot be read."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         return _SOURCES.get(kind, partial(listing.files_of, kind))()
     return []

@@ -78,7 +78,7 @@ def up(  # noqa: PLR0917 - each is an option of the command line
         bool,
         typer.Option(
             "--kubernetes",
-            help="Add Chaos Mesh: an API server of Kubernetes, without nodes, its controller, and chaosd on each host.",
+            help="Add Chaos Mesh: its controller, chaosd on each host, and a Kubernetes API server without nodes.",
         ),
     ] = False,
     like: Annotated[str, typer.Option("--like", help="Start the datacenter of this experiment.")] = "",
@@ -87,8 +87,8 @@ def up(  # noqa: PLR0917 - each is an option of the command line
         typer.Option(
             "--expose",
             metavar="[PRODUCT=]PORT",
-            help="Serve a product's UI on this port of 127.0.0.1 (0: a free one). Without PRODUCT, the port of the "
-            "first product; all others get free ports. Repeatable.",
+            help="Serve a product's UI on this port of 127.0.0.1 (0: any free port). Without PRODUCT, the first "
+            "product gets this port, and all others get free ports. Repeatable.",
         ),
     ] = None,
     as_json: Json = False,
@@ -102,7 +102,7 @@ def up(  # noqa: PLR0917 - each is an option of the command line
             raise UsageError(f"--like starts the datacenter of an experiment as it is; leave out {', '.join(given)}")
         spec = load_experiment(find_experiment(like)).datacenter
         if spec.stands:
-            raise UsageError(f"{like}: is about an existing datacenter, so there is nothing to start")
+            raise UsageError(f"{like}: needs an existing datacenter, so there is nothing to start")
     else:
         own = {"version": consul, "servers": servers, "clients": clients}
         parts: dict[str, Any] = {"consul": {**own, "config": {"performance": {"raft_multiplier": 1}}}}
@@ -116,8 +116,8 @@ def up(  # noqa: PLR0917 - each is an option of the command line
         spec = _specified(parts)
     machine_check.require_agents(spec, available_bytes())
     exposed = _exposed(expose or [], [service.name for service in services_of(spec) if isinstance(service, HasPage)])
-    again = "kept: binaries that were got before; again: the same command"
-    with Progress(say) as progress, on_interrupt(lambda: f"{name} was not up yet, and is removed; {again}"):
+    again = "kept: binaries downloaded so far; again: the same command"
+    with Progress(say) as progress, on_interrupt(lambda: f"{name} was not up yet and is removed; {again}"):
         one = running.up(name, spec, expose=exposed, say=progress.item)
     if as_json:
         print_json(one.shown())
@@ -141,7 +141,7 @@ def _specified(parts: dict[str, Any]) -> DatacenterSpec:
 
 
 def how_to_end(name: str) -> str:
-    """The command; `down` takes the name as its argument, and `shell` as an option."""
+    """The command that stops the datacenter; unlike `shell`, `down` has the name as its argument."""
     return "hashidrill lab down" if name == "default" else f"hashidrill lab down {name}"
 
 
@@ -166,8 +166,8 @@ def _vault_part(text: str) -> dict[str, Any]:
     servers = int(found[1]) if found else 0
     if found is None or not 1 <= servers <= _MOST_SERVERS:
         raise UsageError(
-            f"--vault {text!r}: write the number of servers, 1 to {_MOST_SERVERS}, and where they keep their data if"
-            " that is not their own Raft: 3, 3:raft or 3:consul"
+            f"--vault {text!r}: write the number of servers, 1 to {_MOST_SERVERS}, and their storage unless it is Raft:"
+            " 3, 3:raft or 3:consul"
         )
     return {"servers": servers, "storage": found[2] or "raft"}
 
@@ -205,9 +205,7 @@ def _served(one: running.RunningDatacenter) -> list[tuple[str, str]]:
             rows.append((f"{name} UI", url))
             continue
         variable = f"HASHIDRILL_{service.upper().replace('-', '_')}"
-        why = (
-            f"no UI: this {service} was built from source; {variable}=/path/to/{service} names its vendor's own binary"
-        )
+        why = f"no UI: this {service} was built from source; for the vendor's binary, set {variable}=/path/to/{service}"
         rows.append((f"{name} API", f"{url.removesuffix('ui/')}v1/ ({why})"))
     return rows
 
@@ -232,7 +230,7 @@ def status(as_json: Json = False) -> None:
 
 def shell(
     host: Annotated[
-        str | None, typer.Argument(help="The host, like consul-1 (default: in a training game, one near the users).")
+        str | None, typer.Argument(help="The host, like consul-1 (default in a training game: one near the users).")
     ] = None,
     command: Annotated[
         list[str] | None, typer.Argument(metavar="COMMAND", help="A command, after `--` (default: a shell).")
@@ -247,7 +245,7 @@ def shell(
 
     The shell is in the host's network namespace. Sets CONSUL_HTTP_ADDR and the like.
 
-    While a training game is on and no datacenter of that name is up, the shell is one of the game.
+    While a training game is on and no datacenter of that name is up, the shell is in the game.
     """
     up_now = {one.name for one in running.all_running()}
     if trainee is not None or (games.all_games() and (name or running.DEFAULT) not in up_now):
@@ -255,7 +253,7 @@ def shell(
     if host is None:
         raise UsageError("name a host, like `hashidrill lab shell consul-1`; `hashidrill lab status` shows them")
     words, environment = running.shell_command(_the_one(name), host, command or [])
-    os.execvpe(words[0], words, environment)  # noqa: S606 - the words are ours and the user's own
+    os.execvpe(words[0], words, environment)  # noqa: S606 - we and the user wrote the words
 
 
 def _the_one(name: str | None) -> running.RunningDatacenter:

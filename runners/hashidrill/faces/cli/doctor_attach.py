@@ -37,7 +37,7 @@ _MOST_SHOWN = 3
 
 @dataclass(frozen=True)
 class Looked:
-    """The results. For each name, why it is impossible in that datacenter; "" if it is possible."""
+    """The results. For each name, why it cannot be used in that datacenter; "" if it can."""
 
     target: AttachTarget
     estate: Estate
@@ -82,7 +82,7 @@ def examined(target: AttachTarget, estate: Estate, silent: Mapping[str, str], of
         faults=possible_kinds(target, estate, offers),
         loads=loads,
         hypotheses={
-            name: f"nobody samples {', '.join(signals)} there" if signals else "" for name, signals in unseen.items()
+            name: f"{', '.join(signals)} cannot be sampled there" if signals else "" for name, signals in unseen.items()
         },
         offers=offers,
     )
@@ -130,12 +130,12 @@ def lines(looked: Looked) -> list[str]:
             told.append(f"  {name}: {'; '.join(why[:_MOST_SHOWN])}{more}")
     for what, kinds in (("faults", looked.faults), ("loads", looked.loads), ("hypotheses", looked.hypotheses)):
         had = sorted(kind for kind, why in kinds.items() if not why)
-        told.append(f"\n{len(had)} of {len(kinds)} {what} can be had there: {', '.join(had) or 'none'}")
+        told.append(f"\n{len(had)} of {len(kinds)} {what} can be used there: {', '.join(had) or 'none'}")
         told += [f"  {kind}: {why}" for kind, why in sorted(kinds.items()) if why]
     why = "" if looked.offers else ", because hashidrill only knows the addresses of their APIs"
-    told.append(f"\nWhat its hosts lack{why}:")
+    told.append(f"\nCapabilities that its hosts lack{why}:")
     told += [f"  {capability}" for capability in absent(looked.target, looked.estate, looked.offers)]
-    told.append("\nNo logs, and no figures of disks, processes and connections, are recorded there.")
+    told.append("\nLogs, and figures of disks, processes and connections, are not recorded there.")
     return [line for text in told for line in text.split("\n")]
 
 

@@ -62,7 +62,7 @@ def register(app: typer.Typer) -> None:
 
 @contextmanager
 def _store(db: Path | None, *, everywhere: bool = False, must_exist: bool = True) -> Iterator[Store]:
-    """Raises UsageError without a history, HistoryError for an unusable one."""
+    """Raises UsageError if there is no history, HistoryError for an unusable one."""
     file = db or history_file()
     if must_exist and not file.exists():
         raise UsageError(f"{file}: no history yet; `hashidrill run` begins one, `hashidrill history add` imports runs")
@@ -71,15 +71,15 @@ def _store(db: Path | None, *, everywhere: bool = False, must_exist: bool = True
 
 
 def _series(store: Store, name: str | None) -> list[Series]:
-    """All of them, or those of one experiment. Raises UsageError that names the near ones, or several that fit."""
+    """All series, or those of one experiment. The UsageError names similar experiments, or the several that fit."""
     if name is None:
         return store.series()
     known = sorted({each.experiment for each in store.series()})
     fitting = _fitting(name, known)
     if len(fitting) > 1:
-        raise UsageError(f"{name!r} is more than one experiment in the history: say {' or '.join(fitting)}")
+        raise UsageError(f"{name!r} means several experiments in the history: write {' or '.join(fitting)}")
     if not fitting:
-        where = "" if store.project is None else f" of {store.project} (--all: of all projects)"
+        where = "" if store.project is None else f" of {store.project} (--all searches all projects)"
         raise UsageError(f"no run of {name!r} in the history{where}: {near(name, known)}")
     return store.series(fitting[0])
 
@@ -114,7 +114,7 @@ def list_(
 ) -> None:
     """List runs and game days of this project, the newest last.
 
-    A run that Ctrl-C ended is `interrupted`; one whose runner was killed is `crashed`, once healed.
+    A run that Ctrl-C ended is `interrupted`. A run whose runner was killed is `crashed` once it is healed.
     """
     with _store(db, everywhere=everywhere) as store:
         chosen = _series(store, experiment) if experiment else [None]
@@ -128,17 +128,17 @@ def list_(
     elif entries:
         print_table((), pages.list_rows(entries, projects=everywhere), clip=True)
     else:
-        print_text(f"no run of {store.project} yet; --all lists those of all projects\n")
+        print_text(f"no run of {store.project} yet; --all lists the runs of all projects\n")
 
 
 def show(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Its id, the beginning of that, or `last`.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's id, the beginning of an id, or `last`.")],
     as_json: Json = False,
     db: Db = None,
 ) -> None:
     """Show what the history knows of a run.
 
-    Also of a run whose recording is gone.
+    Works even if the recording is gone.
     """
     with _store(db) as store:
         found = store.run(run)
@@ -149,21 +149,21 @@ def trend(
     experiment: Experiment,
     *,
     figure: Annotated[str, typer.Option(help="Only figures with this in their names.")] = "",
-    last: Annotated[int, typer.Option(min=2, help="How many of the last runs that counted.")] = MOST,
+    last: Annotated[int, typer.Option(min=2, help="How many of the last PASS or FAIL runs to use.")] = MOST,
     everywhere: Everywhere = False,
     as_json: Json = False,
     db: Db = None,
 ) -> None:
-    """Show how the figures of an experiment went from run to run.
+    """Show how the figures of an experiment changed from run to run.
 
-    Says how noisy they are. Says which figure of the last run is outside of the noise of those before it, and which one
-    drifts.
+    Says how noisy the figures are, which figures of the last run are outside the noise of earlier runs, and which ones
+    drift.
     """
     with _store(db, everywhere=everywhere) as store:
         found = {each: store.runs(each, counting=True, last=last) for each in _series(store, experiment)}
     rows = {
         each: [one for one in trends(runs) if figure in one.name] for each, runs in found.items()
-    }  # the level of each figure is by all of them: a selection finds nothing more
+    }  # the significance level accounts for all figures, so selecting figures cannot make more of them significant
     if as_json:
         print_json(pages.document(series=[pages.trends_data(each, rows[each], found[each]) for each in found]))
         return
@@ -175,7 +175,7 @@ def trend(
 def changed(
     experiment: Experiment,
     run: Annotated[
-        str | None, typer.Option(metavar="RUN", help="This run of it (default: the last one that counted).")
+        str | None, typer.Option(metavar="RUN", help="The run to explain (default: the last PASS or FAIL).")
     ] = None,
     everywhere: Everywhere = False,
     as_json: Json = False,
@@ -189,7 +189,7 @@ def changed(
         now = store.run(run) if run else None
         chosen = [now.series] if now else _series(store, experiment)
         if now and now.series not in _series(store, experiment):
-            raise UsageError(f"{now.id} is a run of {now.series}, and not of {experiment}")
+            raise UsageError(f"{now.id} is a run of {now.series}, not of {experiment}")
         found = [changes_of(store.runs(each), now) for each in chosen]
     known = [each for each in found if each is not None]
     if not known:
@@ -203,10 +203,10 @@ def state(
 ) -> None:
     """Say whether experiments are steady, broken or flaky.
 
-    It says so if the runs are too few to decide.
+    If there are too few runs to decide, it says so.
 
-    Compares the runs that counted by statistics; `playbooks/game-days-on-a-schedule.md` describes the test and its
-    error rates.
+    Applies a statistical test to the PASS and FAIL runs; `playbooks/game-days-on-a-schedule.md` describes the test and
+    its error rates.
     """
     with _store(db, everywhere=everywhere) as store:
         found = {
@@ -226,31 +226,31 @@ def coverage(
     attach: Annotated[
         Path | None,
         typer.Option(
-            "--attach", metavar="FILE", help="Only of this existing datacenter: its products, and the runs against it."
+            "--attach", metavar="FILE", help="Only count this existing datacenter's products, and the runs against it."
         ),
     ] = None,
     product: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Only list experiments that need just these products; repeatable."),
+        typer.Option(metavar="NAME", help="Only list experiments that need no other products. Repeatable."),
     ] = None,
-    most: Annotated[int, typer.Option(min=1, help="How many to drill next are listed.")] = 10,
-    markdown: Annotated[bool, typer.Option("--markdown", help="What was drilled, as a table for a wiki.")] = False,
-    badge: Annotated[bool, typer.Option("--badge", help="One line of JSON, for shields.io's endpoint.")] = False,
+    most: Annotated[int, typer.Option(min=1, help="List this many to drill next.")] = 10,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a table of what was drilled.")] = False,
+    badge: Annotated[bool, typer.Option("--badge", help="Print one line of JSON for shields.io's endpoint.")] = False,
     everywhere: Everywhere = False,
     as_json: Json = False,
     db: Db = None,
 ) -> None:
     """Show which failure modes were drilled, and what to run next.
 
-    A failure mode is a kind of fault on a role, such as `disk.latency on consul:leader`, of the experiments that ship
-    and your own. It counts as drilled if a run was PASS or FAIL and an observer saw the fault in force. Those never
-    drilled come first, then those drilled longest ago.
+    A failure mode is a kind of fault on a role, such as `disk.latency on consul:leader`, in a shipped experiment or
+    your own. It counts as drilled if a run was PASS or FAIL and an observer saw the fault in force. Modes never drilled
+    come first, then those drilled longest ago.
     """
-    from hashidrill.core.experiment.library import experiments  # noqa: PLC0415 - pydantic, which lists do without
+    from hashidrill.core.experiment.library import experiments  # noqa: PLC0415 - pydantic, which lists do not need
     from hashidrill.gamedays.history import coverage as drilled  # noqa: PLC0415 - as above
 
     if sum((markdown, badge, as_json)) > 1:
-        raise UsageError("--markdown, --badge and --json each print something else: use one")
+        raise UsageError("--markdown, --badge and --json each choose the output: use only one")
     where, products = None, set(product) if product else None
     if attach is not None:
         from hashidrill.staging.attach.target import read_target  # noqa: PLC0415 - as above
@@ -279,7 +279,7 @@ def coverage(
         if (left := len([*pages.due_rows(found)]) - most) > 0:
             print_line(f"and {left} more: --most {left + most}, --product NAME, or --json")
     for name in found.unread:
-        print_text(f"hashidrill: {name} has an error, and is left out: hashidrill validate {name}\n", stderr=True)
+        print_text(f"hashidrill: {name} has an error and is left out: hashidrill validate {name}\n", stderr=True)
 
 
 def add(
@@ -289,10 +289,10 @@ def add(
 ) -> None:
     """Import recordings of earlier runs.
 
-    A run that is there already is replaced, and stays one row. Exits with 2 where one could not be imported; the others
-    are.
+    A run that the history already has is replaced. If a recording cannot be imported, the others still are, and the
+    exit code is 2.
     """
-    from hashidrill.core.recording.reader import Recording  # noqa: PLC0415 - numpy, which lists do without
+    from hashidrill.core.recording.reader import Recording  # noqa: PLC0415 - numpy, which lists do not need
     from hashidrill.gamedays.history.from_recording import run_from  # noqa: PLC0415 - as above
 
     added: list[str] = []
@@ -304,7 +304,7 @@ def add(
                 recording = Recording(path)
                 if not recording.events("end"):
                     raise UsageError(
-                        f"{path}: it goes on, or its runner died: `hashidrill heal {path}`, then add it"
+                        f"{path}: still running, or its runner died: run `hashidrill heal {path}`, then add it"
                     )  # a run in progress is stored at its end
                 stored = store.add(run_from(recording))
                 (added if stored.new else known).append(stored.id)

@@ -1,4 +1,4 @@
-"""convert export and import: experiments for and of Chaos Mesh, Litmus and Chaos Toolkit; profiles for speedscope."""
+"""convert export and import: experiments to and from Chaos Mesh, Litmus and Chaos Toolkit; profiles for speedscope."""
 
 import re
 import sys
@@ -38,23 +38,23 @@ def export(
     *,
     cron: Annotated[str, typer.Option(metavar="CRON", help="For chaos-mesh: repeat it as a Schedule.")] = "",
     namespace: Annotated[
-        str, typer.Option(metavar="NAME", help="For litmus: where the application is; else default.")
+        str, typer.Option(metavar="NAME", help="For litmus: the application's namespace (default: default).")
     ] = "",
     as_json: Json = False,
 ) -> None:
     """Print an experiment, or a recording's profiles, for another tool.
 
-    For Chaos Mesh a Workflow, for Litmus a ChaosEngine. Standard error names what is lost: always proofs and verdict.
+    Chaos Mesh gets a Workflow, Litmus a ChaosEngine. Standard error names what is lost: always proofs and verdict.
 
-    With chaos-toolkit, writes an experiment whose action runs hashidrill and whose hypothesis is the verdict: `chaos
-    run` ends with 0 only after a PASS, and its journal has the proofs.
+    For Chaos Toolkit, prints an experiment whose action runs hashidrill and whose hypothesis is the verdict: `chaos
+    run` exits with 0 only after a PASS, and its journal has the proofs.
 
-    With speedscope, prints the Go profiles of a recording as one JSON file for https://www.speedscope.app.
+    For speedscope, prints the Go profiles of a recording as one JSON file for https://www.speedscope.app.
     """
     if to not in FORMATS:
         raise UsageError(f"there is no format {to!r}: {near(to, FORMATS)}")
     if cron and to != "chaos-mesh":
-        raise UsageError("--cron is for chaos-mesh: Litmus has schedules of its own, around an engine")
+        raise UsageError("--cron is for chaos-mesh: Litmus has its own schedules, which contain an engine")
     if namespace and to != "litmus":
         raise UsageError("--namespace is for litmus: `kubectl -n NAMESPACE` says where a Workflow is")
     if namespace and not _LABEL.fullmatch(namespace):
@@ -104,11 +104,11 @@ def import_(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="Objects of Chaos Mesh, ChaosEngines of Litmus, an experiment of Chaos Toolkit; `-`: standard input.",
+            help="Chaos Mesh objects, Litmus ChaosEngines or a Chaos Toolkit experiment; `-`: standard input.",
         ),
     ],
     *,
-    on: Annotated[str, typer.Option(metavar="SELECTOR", help="Whom it breaks, like consul:leader.")] = "",
+    on: Annotated[str, typer.Option(metavar="SELECTOR", help="The agents it breaks, like consul:leader.")] = "",
     from_: Annotated[
         str, typer.Option("--from", metavar="SIDE", help="The other side of network faults, like consul:servers.")
     ] = "",
@@ -117,12 +117,12 @@ def import_(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Print an experiment made of one of another tool.
+    """Convert an experiment of another tool and print the result.
 
     FILE holds objects of Chaos Mesh, engines of Litmus, or an experiment of Chaos Toolkit.
 
-    Each key of the file is translated, reported as lost, or refused with its place. If the labels are not those of the
-    official charts, --on says which agents it breaks. An action of Chaos Toolkit without an equivalent becomes a
+    Each key of the file is translated, reported as lost, or refused with its place. If the labels differ from the
+    official charts' labels, --on says which agents to break. An action of Chaos Toolkit without an equivalent becomes a
     placeholder, which `validate` and `run` refuse.
     """
     from hashidrill.core.experiment.documents import Document  # noqa: PLC0415 - for this command alone
@@ -132,7 +132,7 @@ def import_(
     try:
         text = sys.stdin.buffer.read().decode() if str(file) == "-" else file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is no text"
+        why = getattr(error, "strerror", None) or "it is not text"
         raise UsageError(f"{name}: cannot be read: {why}") from None
     made = imported(name, text, on, from_)
     written = _checked(name, made)
@@ -149,7 +149,7 @@ def import_(
 def _checked(file: str, made: Any) -> str:
     """The text of the experiment, or of the hashidrill experiment that the file runs.
 
-    Raises UsageError if it cannot be an experiment, or if ours does not exist or is wrong.
+    Raises UsageError if the result is not a valid experiment, or if that hashidrill experiment is missing or invalid.
     """
     from hashidrill.core.experiment.documents import Document  # noqa: PLC0415 - for this command alone
     from hashidrill.core.experiment.library import find_experiment  # noqa: PLC0415 - as above
@@ -165,7 +165,7 @@ def _checked(file: str, made: Any) -> str:
             return ours.text
         load_document(Document("the experiment", made.filled), near_to=Path(file))
     except HashidrillError as error:
-        what = f"it runs {own}" if own else "it cannot be an experiment unchanged"
+        what = f"it runs {own}" if own else "the result is not a valid experiment"
         raise UsageError(f"{file}: {what}:\n{error}") from None
     return str(made.text)
 

@@ -34,9 +34,9 @@ By = Annotated[
         "--by", metavar="NAME", help="The person who takes responsibility (default: your user on this machine)."
     ),
 ]
-Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason, kept for later readers.")]
+Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason, stored with it.")]
 KeyFile = Annotated[
-    Path | None, typer.Option("--key", metavar="FILE", help="Ed25519 key (PEM) that signs, where one is pinned.")
+    Path | None, typer.Option("--key", metavar="FILE", help="Ed25519 key (PEM) that signs, if FILE pins a key.")
 ]
 
 
@@ -56,7 +56,7 @@ def register(app: typer.Typer) -> None:
 
 def arm(
     experiments: Annotated[
-        list[str] | None, typer.Argument(metavar="EXPERIMENT", help="Experiments, and game days for all of theirs.")
+        list[str] | None, typer.Argument(metavar="EXPERIMENT", help="Experiments, or game days: all their experiments.")
     ] = None,
     *,
     attach: Annotated[
@@ -70,26 +70,26 @@ def arm(
     breaks_quorum: Annotated[
         bool,
         typer.Option(
-            "--breaks-quorum", help="Experiments with `breaks_quorum: true` may break a quorum, or set back state."
+            "--breaks-quorum", help="Experiments with `breaks_quorum: true` may break a quorum or restore old state."
         ),
     ] = False,
     new_key: Annotated[
-        Path | None, typer.Option("--new-key", metavar="FILE", help="Make a signing key there, and arm nothing.")
+        Path | None, typer.Option("--new-key", metavar="FILE", help="Write a new signing key to FILE; arm nothing.")
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Allow experiments in an existing datacenter.
 
-    An experiment that is not armed does not run there. The arming ends after a while.
+    An experiment that is not armed does not run there. The arming ends after the time that --for gives.
 
-    Writes who armed it, for which experiments, and until when: to a Consul key, or to a signed file. It allows what the
-    experiments do now, by a digest: if one changes, arm it again.
+    Writes who armed it, for which experiments, and until when: to a Consul key, or to a signed file. A digest limits
+    the arming to the experiments' present actions: if an experiment changes, arm it again.
     """
     if new_key is not None:
         _new_key(new_key, as_json=as_json)
         return
     if not experiments or attach is None:
-        raise UsageError("say what is armed and where: hashidrill staging arm EXPERIMENT... --attach FILE --for 2h")
+        raise UsageError("say what to arm and where: hashidrill staging arm EXPERIMENT... --attach FILE --for 2h")
     found = [one for name in experiments for one in _experiments(name)]
     target, settings = _read(attach)
     armed = []
@@ -98,7 +98,7 @@ def arm(
         armed.append(Armed(each.metadata.name, digest_of(each, settings), wide))
         print_text("".join(f"{line}\n" for line in lines_of(each, settings)))
         if each.breaks_quorum and not wide:
-            print_text("  not armed for that: it may break a quorum or set back all state, so say --breaks-quorum\n")
+            print_text("  not armed for breaking a quorum or restoring old state: that needs --breaks-quorum\n")
     text = operate.made(
         settings,
         armed,
@@ -121,7 +121,7 @@ def arm(
 
 
 def disarm(attach: AttachFile, as_json: Json = False) -> None:
-    """Take an arming back.
+    """Revoke an arming.
 
     A run in progress in that datacenter reverts its faults and stops. Waits until the run has stopped, and disarms
     again if the run restores an earlier state of Consul.
@@ -147,8 +147,8 @@ def stop(
 
     Every run there reverts its faults and stops, and no run starts.
 
-    It stays pressed until it is released. Waits until the run in progress has reverted its faults, and presses again if
-    that run restores an earlier state of Consul.
+    The button stays pressed until it is released. Waits until the run in progress has reverted its faults, and presses
+    again if that run restores an earlier state of Consul.
     """
     target, settings = _read(attach)
     if release:
@@ -188,9 +188,9 @@ def _read(path: Path) -> tuple[AttachTarget, InterlockSettings]:
 
 
 def _with_consul(target: AttachTarget, do: Callable[[Kv], Awaitable[T]]) -> T:
-    """Raises InterlockError where there is no Consul, or it does not answer."""
+    """Runs `do` with Consul's key-value store. Raises InterlockError if Consul is missing or does not answer."""
     if "consul" not in target.logins:
-        raise InterlockError(f"{target.path}: the stop button and the arming are kept in Consul; add it there")
+        raise InterlockError(f"{target.path}: Consul keeps the stop button and the arming; add Consul to the file")
 
     async def done() -> T:
         async with reached(target) as now, Wire(now.logins["consul"]) as wire:

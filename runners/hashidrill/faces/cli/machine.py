@@ -25,16 +25,16 @@ _MOST_LINES, _COLUMNS = 25, 80
 """The size of a screen, for output without -v."""
 _MOST_NAMED = 3
 _LATER = "not here yet: "
-"""The detail of a program begins with this until a run first needs the program, and gets it."""
+"""The detail of a program begins with this until a run first needs the program and downloads it."""
 
 
 def report(
     *, json: bool, verbose: bool = False, found: Sequence[Capability] | None = None, fits: Sequence[Fit] | None = None
 ) -> int:
-    """Prints the results of the checks; returns the exit code: 0 when local runs are possible on this machine, else 2.
+    """Prints the results of the checks; returns the exit code: 0 if local runs are possible on this machine, else 2.
 
-    With `json`, prints one JSON object instead: `local_runs`, `capabilities` and `experiments`. By default it computes
-    `found` and `fits`; it checks the library's experiments if local runs are possible.
+    With `json`, prints one JSON object instead: `local_runs`, `capabilities` and `experiments`. By default, it computes
+    `found`, and, if local runs are possible, `fits` from the library's experiments.
     """
     looked = found is None
     found = machine.detect() if found is None else found
@@ -53,7 +53,7 @@ def report(
 
 
 def _screen(found: Sequence[Capability], fits: Sequence[Fit]) -> list[str]:
-    """Missing items first, each with its cost, then the items present. At most a screen; commands are never wrapped."""
+    """Missing items first, each with its cost, then the present ones. At most one screen; never wraps a command."""
     first = [*_lacking(found), *_fixes(found)]
     later = [each.name for each in found if each.ok and each.detail.startswith(_LATER)]
     well = [each.name for each in found if each.ok and each.name not in later]
@@ -103,8 +103,8 @@ def _end(found: Sequence[Capability]) -> str:
 
 
 def library_fits() -> list[Fit]:
-    """Whether each experiment of the library fits this machine as it is now. A file that does not load is left out."""
-    from hashidrill.core import hypothesis  # noqa: PLC0415 - only what looks at experiments needs them
+    """Whether each of the library's experiments fits this machine right now. A file that does not load is left out."""
+    from hashidrill.core import hypothesis  # noqa: PLC0415 - only checks of experiments need them
     from hashidrill.core.engine import machine_check  # noqa: PLC0415
     from hashidrill.core.engine.requirements import required_by  # noqa: PLC0415
     from hashidrill.core.experiment.library import experiments  # noqa: PLC0415
@@ -118,7 +118,7 @@ def library_fits() -> list[Fit]:
             with hypothesis.looking_up(unrun(path)):
                 experiment = load_experiment(path)
             if experiment.datacenter.stands:
-                continue  # only this machine runs its load
+                continue  # this machine only runs its load
             found.append((name, experiment, required_by(experiment)))
         except HashidrillError:
             continue  # `hashidrill validate` reports the problem
@@ -160,10 +160,10 @@ def doctor(
         ),
     ] = None,
 ) -> None:
-    """List what this machine lacks, at what cost, and how to get it.
+    """List what this machine lacks, what that costs, and how to get it.
 
-    It also says which experiments fit. With --attach, checks an existing datacenter and lists the experiments, faults,
-    loads and hypotheses that can run there, and why the others cannot. It only reads. Exits with 0 if runs are
+    Also says which experiments fit. With --attach, checks an existing datacenter instead, and lists the experiments,
+    faults, loads and hypotheses that can run there, and why the others cannot. It only reads. Exits with 0 if runs are
     possible, else with 2.
     """
     if attach is not None:

@@ -1,7 +1,7 @@
 """The reference pages, generated from the code: commands, keys, faults, loads, hypotheses, and the shipped library.
 
-`python -m hashidrill.faces.cli.reference` rewrites them in playbooks/; a test compares the files with what this
-returns.
+`python -m hashidrill.faces.cli.reference` rewrites them in playbooks/; a test compares the files with these functions'
+results.
 """
 
 import inspect
@@ -23,11 +23,11 @@ from hashidrill.faces.cli.listing import rows_of
 from hashidrill.gamedays.gameday.model import gameday_schema
 
 Schema = dict[str, Any]
-_DEFAULTS = "Defaults are in brackets; without one, a value is left out, and a switch is off."
-_OPTIONAL = "Defaults are in brackets, and what ends in `?` may be left out."
-_OBSERVED = "Observed is what proves a fault, and shared what this proof has in common with the injector."
+_DEFAULTS = "Defaults are in brackets; a value without a default is left out, and a switch without one is off."
+_OPTIONAL = "Defaults are in brackets; a parameter that ends in `?` may be left out."
+_OBSERVED = "`Observed` says what proves a fault, and `shared` what this proof has in common with the injector."
 _MANY = 4
-"""From this number of uses on, an option is explained at the top of the page."""
+"""An option that is used this often or more is explained at the top of the page."""
 _MADE = "Generated from the code by `python -m hashidrill.faces.cli.reference`; do not edit.\n"
 
 
@@ -39,7 +39,7 @@ def commands_page() -> str:
     common = [line for line, times in used.items() if times >= _MANY]
     shown = {line.strip(): "" for line in common}
     head = (
-        f"# Reference: commands\n\n{_MADE}\n`--help` prints the same, and examples. {_DEFAULTS}\n"
+        f"# Reference: commands\n\n{_MADE}\n`--help` prints the same, with examples. {_DEFAULTS}\n"
         f"Options of many commands:\n\n{''.join(common)}"
     )
     return head + "".join(text for name, one in commands.items() for text in _sections(name, one, 2, shown))
@@ -50,14 +50,14 @@ def _about(command: Any) -> str:
 
 
 def _sections(name: str, command: Any, level: int, shown: dict[str, str]) -> Iterator[str]:
-    """The help of a command; a group's help includes that of its commands."""
+    """The help of a command; a group's help includes the help of its commands."""
     yield f"\n{'#' * level} {name}\n\n{_about(command)}\n{_parameters(name, command, shown)}"
     for below, one in getattr(command, "commands", {}).items():
         yield from _sections(f"{name} {below}", one, level + 1, shown)
 
 
 def _parameters(name: str, command: Any, shown: dict[str, str]) -> str:
-    """A line each, but for options that an earlier command explains in the same words."""
+    """One line for each parameter, except for options that an earlier command explains in the same words."""
     lines = _unsaid(
         name, [_option(each) for each in command.params], shown, lambda first: f"[{first}](#{first.replace(' ', '-')})"
     )
@@ -76,7 +76,7 @@ def _options(command: Any) -> Iterator[Any]:
 
 
 def _unsaid(name: str, lines: list[str], shown: dict[str, str], refer: Callable[[str], str]) -> str:
-    """The lines, but for those that an earlier section has in the same words: these are named, in one line.
+    """The lines, except those that an earlier section has in the same words: one line names their parameters.
 
     `shown` maps a line to its first section, or to "" if it is at the top of the page.
     """
@@ -104,24 +104,24 @@ def keys_page() -> str:
     schema = experiment_schema(bases=False)
     head = (
         f"# Reference: the keys of an experiment\n\n{_MADE}\n"
-        "The parameters of faults, loads and probes are in [reference-faults.md](reference-faults.md), those of\n"
-        "hypotheses in [reference-verdicts.md](reference-verdicts.md). Quantities carry their unit: `500ms`, `50/s`,\n"
-        f"`4kB`, `30%`. {_DEFAULTS}\n"
+        "The parameters of faults, loads and probes are in [reference-faults.md](reference-faults.md), the parameters\n"
+        "of hypotheses in [reference-verdicts.md](reference-verdicts.md). Quantities carry their unit: `500ms`,\n"
+        f"`50/s`, `4kB`, `30%`. {_DEFAULTS}\n"
         "\n"
         "`extends` names a base: a file with `kind: Base`, no `metadata`, and any other section. The experiment is\n"
-        "merged over it, key by key. A list replaces that of the base; `null` removes a key of the base. A base may\n"
-        "extend another. `hashidrill show --complete EXPERIMENT` prints the result.\n"
+        "merged over it, key by key. A list replaces the base's list; `null` removes a key of the base. A base may\n"
+        "extend another base. `hashidrill show --complete EXPERIMENT` prints the result.\n"
         "\n"
         "`variants` names overlays of `datacenter`, `load`, `clients` and `expect`, each merged over the experiment\n"
-        "in the same way; `{}` is the experiment as it is. [Comparisons](verdicts.md#comparisons-of-variants) says\n"
-        "how they are run and judged. `--variant NAME` of `hashidrill run` and `show` takes one of them.\n"
+        "in the same way; `{}` is the experiment unchanged. [Comparisons](verdicts.md#comparisons-of-variants) says\n"
+        "how variants are run and judged. `--variant NAME` of `hashidrill run` and `show` selects one variant.\n"
     )
     return head + _key_sections(schema)
 
 
 def _key_sections(schema: Schema) -> str:
-    """A section for each mapping. What two have in the same words is in the first one, examples are at the first key
-    of their type, and the description of a mapping is at the key that leads to it.
+    """A section for each mapping. Text that two sections share is only in the first. Examples are at the first key of
+    their type, and the description of a mapping is at the key that leads to it.
     """
     sections, shown, said, definitions = "", dict[str, str](), set[str](), schema["$defs"]
     for path, part in _parts("", schema, definitions):
@@ -140,7 +140,7 @@ def _key_sections(schema: Schema) -> str:
 
 
 def _parts(path: str, schema: Schema, definitions: Schema) -> Iterator[tuple[str, Schema]]:
-    """(path, schema) of every mapping with keys of its own, in the order in which a file writes them."""
+    """(path, schema) of every mapping that has its own keys, in the order of a file."""
     yield path, schema
     for key, about in _fields(schema):
         other = about.get("items", {}).get("then", {}).get("$ref", "").removeprefix("#/$defs/")
@@ -167,7 +167,7 @@ def _references(about: Any) -> list[str]:
 
 
 def _written(about: Schema, definitions: Schema) -> str:
-    """A default as YAML would write it; "below" for a mapping that has a section of its own."""
+    """A default as YAML would write it; "below" for a mapping that has its own section."""
     if any(name in definitions for name in _references(about)):
         return "below" if about.get("default") else ""
     value = about.get("default")
@@ -177,7 +177,7 @@ def _written(about: Schema, definitions: Schema) -> str:
 
 
 def _meaning(about: Schema, definitions: Schema, said: set[str]) -> str:
-    """The field's description, or that of the definition it leads to, and the values it may have."""
+    """The field's description, or the description of its definition, and the values that the field may have."""
     described = [definitions[name].get("description", "") for name in _references(about) if name in definitions]
     text = about.get("description") or next(iter(described), "")
     plain = [about, about.get("items", {}), *about.get("anyOf", [])]
@@ -198,8 +198,8 @@ def game_day_page() -> str:
     schema = gameday_schema()
     head = (
         f"# Reference: the keys of a game day\n\n{_MADE}\n"
-        "A game day is a file of `kind: GameDay`, which `hashidrill gameday run FILE` leads through, and `hashidrill\n"
-        f"validate FILE` checks. [first-game-day.md](first-game-day.md) shows how a day goes. {_DEFAULTS}\n"
+        "A game day is a file of `kind: GameDay`. `hashidrill gameday run FILE` leads through it; `hashidrill\n"
+        f"validate FILE` checks it. [first-game-day.md](first-game-day.md) shows how a day goes. {_DEFAULTS}\n"
     )
     return head + _key_sections(schema)
 
@@ -210,13 +210,13 @@ def library_page() -> str:
     lines = "".join(f"| `{name}` | {_cell(what)} |\n" for name, what in rows)
     return (
         f"# Reference: the library\n\n{_MADE}\n"
-        "`hashidrill show NAME` prints the file: it says which incident it comes from.\n"
+        "`hashidrill show NAME` prints the file, which says on which incident the experiment is based.\n"
         f"\n## Experiments\n\n| experiment | what it does |\n| --- | --- |\n{lines}"
     )
 
 
 def faults_page() -> str:
-    """Every load, every probe, and every fault but those of Kubernetes, as `hashidrill show KIND` prints them."""
+    """All loads and probes, and all faults except Kubernetes' faults, as `hashidrill show KIND` prints them."""
     shown: dict[str, str] = {}
     loads = [_kind(kind, cls.__doc__, cls.Params, shown) for kind, cls in registry.loads().items()]
     probes = [_kind(kind, cls.__doc__, cls.Params, shown) for kind, cls in registry.probes().items()]
@@ -224,12 +224,12 @@ def faults_page() -> str:
         f"# Reference: faults, loads and probes\n\n{_MADE}\n"
         "[Steps and proofs](steps-and-proofs.md) says how a fault is aimed, applied, proven and reverted.\n"
         f"{_OPTIONAL} {_OBSERVED}\n"
-        "Those that Chaos Mesh or Litmus inject are in [faults of Kubernetes](reference-kubernetes-faults.md).\n"
+        "The faults that Chaos Mesh or Litmus inject are in [faults of Kubernetes](reference-kubernetes-faults.md).\n"
         f"\n## Faults\n{_faults(shown, of_kubernetes=False)}\n## Loads\n\n"
         "Loads are open loop: an operation starts when it is due, however slow earlier ones are, and its latency\n"
         "counts from that moment. Any of them can have a [profile](steps-and-proofs.md#load-profiles).\n"
         f"{''.join(loads)}\n## Probes\n\n"
-        "An experiment names them under `probes:`, with `every` (1s) and `timeout` (1s). [Your own\n"
+        "An experiment names probes under `probes:`, with `every` (1s) and `timeout` (1s). [Your own\n"
         "evidence](your-own-evidence.md) says how.\n"
         f"{''.join(probes)}"
     )
@@ -239,8 +239,8 @@ def kubernetes_page() -> str:
     """The faults that Chaos Mesh and Litmus inject."""
     return (
         f"# Reference: faults of Kubernetes\n\n{_MADE}\n"
-        "[Chaos Mesh](reference-kubernetes.md) and [Litmus](reference-litmus.md) inject them, and these pages say\n"
-        f"what each needs. {_OPTIONAL} {_OBSERVED}\n{_faults({}, of_kubernetes=True)}"
+        "[Chaos Mesh](reference-kubernetes.md) and [Litmus](reference-litmus.md) inject them; these two pages say\n"
+        f"what each tool needs. {_OPTIONAL} {_OBSERVED}\n{_faults({}, of_kubernetes=True)}"
     )
 
 
@@ -253,8 +253,8 @@ def _faults(shown: dict[str, str], *, of_kubernetes: bool) -> str:
 
 
 def _kind(name: str, doc: str | None, params: Any, shown: dict[str, str], observer: Observer | None = None) -> str:
-    """A section. Text that an earlier command has in the same words is not repeated; `shown` maps it to the first
-    command.
+    """The section of a fault, a load or a probe. Text that an earlier section has in the same words is not repeated;
+    `shown` maps it to that section.
     """
     told = [f"- {_parameter(key, default)}: {text}\n" for key, default, text in parameters(params)]
     if observer is not None:
@@ -270,7 +270,7 @@ def verdicts_page() -> str:
     return (
         f"# Reference: hypotheses\n\n{_MADE}\n"
         "[Verdicts](verdicts.md) says what PASS, FAIL and INVALID mean. A failed operation counts as infinitely slow.\n"
-        f"In force means from the moment a fault was applied until it was reverted. {_OPTIONAL}\n"
+        f"A fault is in force from the moment it was applied until it was reverted. {_OPTIONAL}\n"
         "Parameters of many hypotheses:\n"
         f"\n| parameter | meaning |\n| --- | --- |\n{common}"
         + "".join(
@@ -293,7 +293,7 @@ READS = {
         "keys": "what it wrote or read",
         "values": "what it wrote",
         "errors": "why it was not ok, in words",
-        "reasons": "the same as a code, like `timeout`",
+        "reasons": "why it was not ok, as a code, like `timeout`",
         "details": "fields that only loads of this kind record, or None",
     },
     'recording.series("raft.leader")': {
@@ -304,13 +304,13 @@ READS = {
         "ok": "the look succeeded",
     },
     "measure.faults(recording)[0]": {
-        "kind": "of the fault",
-        "host": "what it was put on",
+        "kind": "the kind of the fault",
+        "host": "the host it was put on",
         "params": "its `with`",
         "intent_ns": "before anything changed",
         "applied_ns": "`apply` returned",
         "proven_ns": "its effect was measured",
-        "still_ns": "it was measured again, just before the revert",
+        "still_ns": "its effect was measured again, just before the revert",
         "reverted_ns": "`revert` returned",
         "gone_ns": "its effect was measured to be gone",
         "proven": "times are None for events that did not happen",
@@ -318,8 +318,8 @@ READS = {
     "recording": {
         "loads": "the loads with operations",
         "signals": "the sampled signals",
-        "phases": "start and end of start, ready, steady, method, recovery, quiesce",
-        "faults": "for each target of each step, unproven too",
+        "phases": "when each phase began and ended: start, ready, steady, method, recovery, quiesce",
+        "faults": "one for each target of each step, including unproven faults",
         "marks": "the marks of the method",
         "outcome": "how the run ended, like `complete`",
         'final_reads("kv-writes")': "the value of each key at the end; None for an absent one",
@@ -327,12 +327,12 @@ READS = {
         "run": "versions, configuration, hosts and machine",
     },
 }
-"""The columns that a hypothesis can read, and their meaning. Types and examples are those of `_planted`."""
+"""The columns that a hypothesis can read, and their meaning. `recording_page` adds their types and examples."""
 _EXAMPLE_CHARACTERS = 46
 
 
 def recording_page() -> str:
-    """What a hypothesis may read of a recording, shown on a small one."""
+    """What a hypothesis may read of a recording, shown for a small recording."""
     import tempfile  # noqa: PLC0415 - this page alone needs a recording
 
     from hashidrill.core.judging import measure  # noqa: PLC0415 - as above
@@ -362,7 +362,7 @@ def recording_page() -> str:
 
 
 def _shape(value: Any) -> tuple[str, str]:
-    """Type, and an example unless it is long, empty or a number: the first one of a column, list or mapping."""
+    """The type, and an example unless it is long, empty or a number: the value, or the first one of several."""
     column = hasattr(value, "dtype")
     first = value[0] if column or isinstance(value, list) else value
     first = next(iter(first.items())) if isinstance(first, dict) else first.item() if column else first

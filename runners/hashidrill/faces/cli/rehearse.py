@@ -1,4 +1,4 @@
-"""rehearse: does a runbook help where it should, and do no harm where it should not?"""
+"""rehearse: does a runbook help where it should, and do no harm where it must not act?"""
 
 import datetime as dt
 from pathlib import Path
@@ -50,22 +50,22 @@ def rehearse(
     *,
     experiment: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Where it has to help (default: all that it names; `none`). Repeatable."),
+        typer.Option(metavar="NAME", help="Where it must help (default: all that it names; or `none`). Repeatable."),
     ] = None,
     look_alike: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Where it must do nothing (default: all that it names; `none`). Repeatable."),
+        typer.Option(metavar="NAME", help="Where it must not act (default: all that it names; or `none`). Repeatable."),
     ] = None,
     earlier: Annotated[
         list[Path] | None,
         typer.Option(
             "--with",
             metavar="FOLDER",
-            help="An earlier rehearsal of the same blocks: its runs count, and are not run again. Repeatable.",
+            help="An earlier rehearsal of the same blocks: its runs count and are not repeated. Repeatable.",
         ),
     ] = None,
-    times: Annotated[int, typer.Option(min=1, max=20, help="How often each of them is run.")] = 1,
-    badge: Annotated[bool, typer.Option("--badge", help="After a PASS, write versions and date into it.")] = False,
+    times: Annotated[int, typer.Option(min=1, max=20, help="How often each experiment is run.")] = 1,
+    badge: Annotated[bool, typer.Option("--badge", help="After a PASS, note versions and date in RUNBOOK.")] = False,
     plain: Plain = False,
     as_json: Json = False,
     install: Install = False,
@@ -76,11 +76,11 @@ def rehearse(
 
     A runbook that does harm fails.
 
-    Starts the experiment, holds its fault, runs each command on its host, and decides from the output; and the same
-    where the runbook must keep its hands off. Judges by the recordings: diagnosis, users back, nothing lost, no healthy
+    Starts the experiment, holds its fault, runs each of the runbook's commands on its host, and decides by the output.
+    Does the same where the runbook must not act. Judges the recordings: diagnosis, users back, nothing lost, no healthy
     server restarted, no quorum lost.
 
-    Exit codes as of `run`.
+    Exit codes are as for `run`.
     """
     memory = Memory.of(notify)
     runbook = find_playbook(runbook, [MARKDOWN])
@@ -101,7 +101,7 @@ def rehearse(
             return player(found, folder, Bus(view.event))(course)
 
     def judge(path: Path) -> Drill:
-        """The run gets a report and a place in the history like any other."""
+        """Judges a run, and gives it a report and a place in the history, like any other run."""
         drill, recording = judge_drill(path), Recording(path)
         verdict, _ = report_of(recording, as_verdict(drill))
         memory.keep(recording, verdict, say)
@@ -117,7 +117,7 @@ def rehearse(
         if stop.args:
             memory.keep(Recording(stop.args[0]), None, say)
         again = f"hashidrill rehearse {runbook} --with {folder}"
-        nothing = f"interrupted: no run was open; kept: {folder}; go on with: {again}"
+        nothing = f"interrupted: no run was in progress; kept: {folder}; go on with: {again}"
         live.say(say, cut_short(stop.args[0], again, kept=folder) if stop.args else nothing)
         raise typer.Exit(_INTERRUPTED if reverted else NOT_REVERTED) from None
     page = write_reports(result)

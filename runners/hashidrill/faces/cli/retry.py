@@ -43,17 +43,17 @@ def register(app: typer.Typer) -> None:
 
 
 def retry(  # noqa: PLR0917 - typer reads options from parameters
-    command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="Does one operation and exits.")],
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="It does one operation and exits.")],
     timeout: Annotated[str, typer.Option(help="Your deadline for one operation.", metavar="DURATION")] = "30s",
-    attempts: Annotated[int, typer.Option(help="Most retries that count as bounded.", min=0)] = catalogue.MOST_RETRIES,
+    attempts: Annotated[int, typer.Option(help="More retries count as unbounded.", min=0)] = catalogue.MOST_RETRIES,
     jitter_clients: Annotated[
-        int, typer.Option(help="Independent clients that measure jitter.", min=4)
+        int, typer.Option(help="Number of clients for measuring jitter.", min=4)
     ] = catalogue.JITTER_CLIENTS,
     fault: Annotated[list[str] | None, typer.Option(help="Test only this fault. Repeatable.", metavar="FAULT")] = None,
     upstream: Annotated[str, typer.Option(help="Your own server instead of a private Consul.", metavar="URL")] = "",
     no_upstream: Annotated[bool, typer.Option("--no-upstream", help="Answer from a script, without a server.")] = False,
     tls: Annotated[
-        bool, typer.Option("--tls", help="Listen with TLS; the environment tells the command the CA.")
+        bool, typer.Option("--tls", help="Listen with TLS; environment variables name the CA to the command.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -90,7 +90,7 @@ def retry(  # noqa: PLR0917 - typer reads options from parameters
 
 
 def _redacted(command: list[str], judged: list[Judged]) -> tuple[list[str], list[Judged]]:
-    """Both without the tokens of the command line and the environment: the card ends up in logs of CI."""
+    """Removes the tokens of the command line and the environment from both: CI logs show the card."""
     redactor = Redactor()
     redactor.learn_environment(os.environ)
     shown = redactor.clean(command)
@@ -106,7 +106,7 @@ async def _judge(
 
 @contextlib.asynccontextmanager
 async def _upstream(url: str, say: Callable[[str], None], *, scripted: bool) -> AsyncIterator[tuple[Upstream, bool]]:
-    """The upstream of the tap, and whether it is private, so that keys may be written there."""
+    """The tap's upstream, and whether it is private: keys may only be written to a private one."""
     if scripted:
         yield Scripted(), False
     elif url:
@@ -124,7 +124,7 @@ async def _upstream(url: str, say: Callable[[str], None], *, scripted: bool) -> 
 def _deadline_s(text: str) -> float:
     deadline_s = duration_s("--timeout", text)
     if not deadline_s:
-        raise UsageError("--timeout: a deadline cannot be zero; write a duration like 10s")
+        raise UsageError("--timeout: the deadline must be above zero; write a duration like 10s")
     return deadline_s
 
 

@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from hashidrill.core.protocols.events import Audience, Bus, Subscriber
     from hashidrill.gamedays.warroom.room import Room
 
-Serve = Annotated[bool, typer.Option("--serve", help="Serve a live page of the run on the loopback.")]
+Serve = Annotated[bool, typer.Option("--serve", help="Serve a live page of the run on 127.0.0.1.")]
 Port = Annotated[
-    int, typer.Option("--port", metavar="PORT", help="With --serve: the port of the page; 0 is any that is free.")
+    int, typer.Option("--port", metavar="PORT", help="With --serve: the port of the page; 0 is any free port.")
 ]
 Metrics = Annotated[
     str | None,
     typer.Option(
         "--metrics",
         metavar="PORT|FILE",
-        help="Expose the run to Prometheus: on a port of the loopback, or in a .prom file of node_exporter's textfile"
-        " collector, which stays.",
+        help="Expose the run to Prometheus: on a port of 127.0.0.1, or in a .prom file for node_exporter's textfile"
+        " collector; the file is kept.",
     ),
 ]
 
@@ -42,9 +42,8 @@ PeopleAt = Annotated[
     str,
     typer.Option(
         metavar="ADDRESS",
-        help="With --serve: an IPv4 address of this machine, for people's pages on phones and "
-        "other machines. Plain"
-        " HTTP; the lead's page stays on the loopback.",
+        help="With --serve: an IPv4 address of this machine, on which phones and other machines reach people's pages."
+        " Plain HTTP; the lead's page stays on 127.0.0.1.",
     ),
 ]
 NOTES_NAME = "notes.md"
@@ -52,20 +51,20 @@ NOTES_NAME = "notes.md"
 
 @contextlib.contextmanager
 def war_room(serve: bool, port: int, say: Console, *, people_at: str = "") -> Iterator[Room | None]:
-    """The room of a command, and its addresses on the terminal; None without --serve. Raises UsageError."""
+    """The war room of a command, whose addresses are printed; None without --serve. Raises UsageError."""
     if not serve:
         for given, option in ((port, "--port"), (people_at, "--people-at")):
             if given:
                 raise UsageError(f"{option} says where --serve serves its page: use it with --serve")
         yield None
         return
-    from hashidrill.gamedays.warroom.serving import serve as serving  # noqa: PLC0415 - a web server, which most runs go without
+    from hashidrill.gamedays.warroom.serving import serve as serving  # noqa: PLC0415 - a web server, which most runs do not need
 
     if people_at:
         check_address("--people-at", people_at)
     with serving(port, elsewhere=people_at) as room:
         say_line(say, f"page for the lead      {room.lead_url}")
-        say_line(say, f"page for who watches   {room.watch_url}")
+        say_line(say, f"page for watchers      {room.watch_url}")
         yield room
 
 
@@ -74,12 +73,12 @@ def check_address(option: str, address: str) -> None:
     with contextlib.suppress(ValueError):
         if not ipaddress.IPv4Address(address).is_unspecified:
             return
-    raise UsageError(f"{option} {address}: name one IPv4 address of this machine; the page answers to that one alone")
+    raise UsageError(f"{option} {address}: name one IPv4 address of this machine; the page is only served on that one")
 
 
 @contextlib.contextmanager
 def elsewhere(metrics: str | None, say: Console) -> Iterator[Sequence[Subscriber]]:
-    """What tells of runs: Prometheus (--metrics), OpenTelemetry (OTEL_TRACES_EXPORTER=otlp), Grafana
+    """What runs report to: Prometheus (--metrics), OpenTelemetry (OTEL_TRACES_EXPORTER=otlp), Grafana
     (HASHIDRILL_GRAFANA_URL).
 
     Raises UsageError.
@@ -87,7 +86,7 @@ def elsewhere(metrics: str | None, say: Console) -> Iterator[Sequence[Subscriber
     with contextlib.ExitStack() as stack:
         subscribers: list[Subscriber] = []
         if metrics is not None:
-            from hashidrill.reports.live.metrics import exposed  # noqa: PLC0415 - an extra, which most runs go without
+            from hashidrill.reports.live.metrics import exposed  # noqa: PLC0415 - an extra, which most runs do not need
 
             subscribers.append(stack.enter_context(exposed(metrics)))
         if (
@@ -106,14 +105,14 @@ def elsewhere(metrics: str | None, say: Console) -> Iterator[Sequence[Subscriber
 
 @dataclass(frozen=True)
 class Onlookers:
-    """Further watchers of runs, besides the terminal: writers of JSON lines, a page, and others."""
+    """What gets a run's events besides the terminal: a writer of JSON lines, a page, and others."""
 
     lines: tuple[Subscriber, Audience] | None = None
     room: Room | None = None
     others: Sequence[Subscriber] = ()
 
     def join(self, events: Bus, title: str) -> None:
-        """A run with that title begins; its events come on that bus."""
+        """Subscribes all of them to the events of a run that begins."""
         if self.lines is not None:
             events.subscribe(*self.lines)
         if self.room is not None:

@@ -1,4 +1,4 @@
-"""staging proxies: the proxies that a toxiproxy in the links of an existing datacenter needs."""
+"""staging proxies: the proxies that a toxiproxy in front of an existing datacenter's agents needs."""
 
 from typing import Annotated
 
@@ -23,10 +23,10 @@ def proxies(
 ) -> None:
     """Print the proxies that a toxiproxy in front of the agents needs.
 
-    A populate file (its `-config`), with a proxy to each agent of an existing datacenter.
+    Prints a file for toxiproxy's `-config`, with a proxy for each agent of an existing datacenter.
 
-    Reads that datacenter, and changes nothing. Clients that go through a proxy can have network faults: point them, and
-    `agents` of the attach file, to where it listens.
+    Only reads that datacenter. Clients that use a proxy can have network faults: give them, and `agents` of the attach
+    file, the address on which the proxy listens.
     """
     from hashidrill.staging.attach.discovery import populate  # noqa: PLC0415 - httpx2, which help does not need
 

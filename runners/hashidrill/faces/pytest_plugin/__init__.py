@@ -1,6 +1,6 @@
 """The pytest plugin: collects experiments, runs each once, and judges one expectation per test.
 
-pytest loads it on every machine that has hashidrill, so it imports the rest only when there is an experiment.
+pytest loads it on every machine that has hashidrill, so it imports everything else only if there is an experiment.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=[],
         type=Path,
         metavar="DIR",
-        help="judge this recording (or those in this directory, matched by experiment) without running anything",
+        help="judge this recording, or the recordings in this directory by experiment, without running anything",
     )
     group.addoption(
         "--hashidrill-runs", type=Path, metavar="DIR", help="where recordings go (default: .hashidrill/runs in rootdir)"
@@ -60,10 +60,10 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 @pytest.fixture
 def recording(request: pytest.FixtureRequest) -> Recording:
-    """The recording of the experiment that `@pytest.mark.experiment(path)` names; it is run once in a session.
+    """The recording of the experiment that `@pytest.mark.experiment(path)` names, which is run once per session.
 
-    The path is relative to the test's file, or to rootdir; with `variant="NAME"`, it is a run of that variant. A run
-    that is INVALID is an error of the test's set-up.
+    The path is relative to the test's file, or to rootdir. With `variant="NAME"`, that variant is run. An INVALID run
+    is an error in the test's set-up.
     """
     from hashidrill.faces.pytest_plugin.shared_runs import NotJudgedError  # noqa: PLC0415 - see the module's docstring
 
@@ -107,7 +107,7 @@ def _summary(config: pytest.Config) -> Iterator[tuple[str, dict[str, bool]]]:
 
 
 def _asked_for(path: Path, config: pytest.Config) -> bool:
-    """Chaos starts only where it was named: a file, or a folder above it, on the command line."""
+    """Whether the command line names the file or a folder above it: chaos never starts otherwise."""
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
         return False
     named = [config.invocation_params.dir / str(arg).split("::", maxsplit=1)[0] for arg in config.args]

@@ -21,7 +21,7 @@ class ExperimentFile(pytest.File):
     """One experiment: it runs when the first of its items is set up, and all items share the run."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Raises CollectError with the loader's own message for bad YAML."""
+        """Raises CollectError with the loader's message for bad YAML."""
         try:
             experiment = runs(self.config).resolved(self.path).experiment
         except HashidrillError as error:
@@ -36,7 +36,7 @@ class ExperimentFile(pytest.File):
             yield ComparisonItem.from_parent(self, name=name, index=index)
 
     def _items(self, experiment: Experiment, variant: str) -> Iterator[pytest.Item]:
-        """Those of an experiment, or of one variant: `old.writes_recover[load=kv-writes]`, which `-k old.` selects."""
+        """The items of an experiment or of a variant: `old.writes_recover[load=kv-writes]`, which `-k old.` selects."""
         of = f"{variant}." if variant else ""
         for index, name in enumerate(_names(experiment.expect)):
             yield ExpectationItem.from_parent(self, name=f"{of}{name}", index=index, variant=variant)
@@ -47,24 +47,24 @@ class ExperimentFile(pytest.File):
         """Tags are markers (`-m gate`) and keywords (`-k gate`), and so is the experiment's name."""
         self.extra_keyword_matches.update([experiment.metadata.name, *experiment.metadata.tags])
         for tag in experiment.metadata.tags:
-            if tag not in _PYTEST_MARKS:  # a tag `skip` describes; it does not command
+            if tag not in _PYTEST_MARKS:  # a tag named `skip` must not skip anything
                 self.config.addinivalue_line("markers", f"{tag}: experiments with the tag {tag}")
                 self.add_marker(getattr(pytest.mark, tag))
 
 
 class _Item(pytest.Item):
     def setup(self) -> None:
-        """Fails (pytest shows ERROR) if no run counts."""
+        """Fails (pytest shows ERROR) if there is no valid run."""
         why = ""
         try:
             self.check()
         except NotJudgedError as error:
             why = str(error)
-        if why:  # outside of the handler: pytest would print the reason twice, as one error during another
+        if why:  # inside the handler, pytest would print the reason twice, as an error during another error
             pytest.fail(why, pytrace=False)
 
     def check(self) -> None:
-        """Records the findings. Raises NotJudgedError when it does not count."""
+        """Records the findings. Raises NotJudgedError if the run or comparison does not count."""
         raise NotImplementedError
 
     def note_judgement(self, judgement: Judgement) -> None:
@@ -86,7 +86,7 @@ class _ExperimentItem(_Item):
         self.judgeable(self.run())
 
     def judgeable(self, run: Run) -> None:
-        """Records the findings. Raises NotJudgedError when it does not count."""
+        """Records the findings. Raises NotJudgedError if the run does not count."""
         raise NotImplementedError
 
     def run(self) -> Run:
@@ -100,7 +100,7 @@ class _ExperimentItem(_Item):
         raise NotImplementedError
 
     def note(self, run: Run, judgement: Judgement | None) -> None:
-        """What JUnit and other reports carry as properties of this test."""
+        """Records the properties of this test that JUnit and other reports include."""
         self.user_properties.append(("experiment", run.experiment))
         self.user_properties.append(("recording", str(run.recording.path)))
         if run.turned:
@@ -115,7 +115,7 @@ class ExpectationItem(_ExperimentItem):
         self._index = index
 
     def judgeable(self, run: Run) -> None:
-        """In an INVALID run, reports only expectations that are broken for sure: FAIL outranks INVALID."""
+        """In an INVALID run, reports only expectations that are surely broken: FAIL outranks INVALID."""
         judgement = self._judgement(run)
         self.note(run, judgement)
         if judgement is None or (run.judged.invalid and judgement.finding is not Finding.BROKEN):
@@ -145,7 +145,7 @@ class ExpectationItem(_ExperimentItem):
 
 
 class GuardrailsItem(_ExperimentItem):
-    """Fails when a guardrail tripped: the datacenter went past the limit that was set for the blast radius."""
+    """Fails if a guardrail tripped: the datacenter exceeded the limit of the blast radius."""
 
     def judgeable(self, run: Run) -> None:
         tripped = self._tripped(run)

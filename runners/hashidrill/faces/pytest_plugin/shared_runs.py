@@ -1,4 +1,4 @@
-"""The runs of one pytest session: each experiment is run once (or its recording found), and judged once."""
+"""The runs of one pytest session: each experiment is run once (or its recording is found), and judged once."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -27,19 +27,19 @@ _SHOWN = 8
 
 
 class NotJudgedError(Exception):
-    """An experiment without a verdict that counts: the message is all that the user sees."""
+    """An experiment has no valid verdict. The user sees only the message."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One experiment: its recording and verdict, or why there is none."""
+    """One experiment: its recording and verdict, or in `error` why they are missing."""
 
     experiment: str
     recording_: Recording | None = None
     judged_: RunVerdict | None = None
     error: str = ""
     turned: str = ""
-    """That its verdict turned from PASS to FAIL, and when it last passed."""
+    """A sentence that its verdict turned from PASS to FAIL, and when it last passed; or ""."""
 
     @property
     def recording(self) -> Recording:
@@ -104,7 +104,7 @@ class Compared:
 
 @dataclass
 class Runs:
-    """Runs by the file of their experiment (and variant), in the order in which they were asked for."""
+    """Runs by the file of their experiment (and variant), in the order in which tests requested them."""
 
     config: pytest.Config
     _runs: dict[tuple[Path, str], Run] = field(default_factory=dict)
@@ -148,7 +148,7 @@ class Runs:
         return self._compared[path]
 
     def of_variant(self, path: Path, variant: str) -> list[Run]:
-        """The runs of a variant in a comparison, one for each round that has one. Raises NotJudgedError."""
+        """The runs of a variant in a comparison: one for each round that ran it. Raises NotJudgedError."""
         compared = self.compared(path)
         name = f"{compared.experiment} ({variant})"
         found = [
@@ -165,7 +165,7 @@ class Runs:
         return found
 
     def valid(self, path: Path, variant: str = "") -> Run:
-        """As `get`. Raises NotJudgedError when there is no recording, or the run is INVALID."""
+        """Like `get`, but raises NotJudgedError if there is no recording, or if the run is INVALID."""
         run = self.get(path, variant)
         if run.judged.invalid:
             raise NotJudgedError(run.invalid_text())
@@ -241,7 +241,7 @@ class Runs:
         return turn_line(turn) if turn else ""
 
     def _progress(self, name: str, event: Event) -> None:
-        """A line for each phase and each fault, where the user asked pytest for more words (-v)."""
+        """Prints a line for each phase and each fault, if pytest runs with -v."""
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
         if reporter is None or self.config.get_verbosity() < 1:
             return
@@ -271,9 +271,9 @@ def _folders(given: list[Path], name: str) -> Iterator[Path]:
 
 
 def _find(given: list[Path], experiment: Experiment) -> Recording:
-    """The newest recording of a run of that very experiment, whatever it expects now.
+    """The newest recording of exactly that experiment; only its expectations may differ.
 
-    Raises UsageError that names the existing recordings, or the differences to another experiment of this name.
+    Raises UsageError that names the existing recordings, or how an experiment of the same name differs.
     """
     found = {path: _describe(path) for path in _folders(given, JOURNAL_NAME)}
     asked = experiment.metadata.name
@@ -281,7 +281,7 @@ def _find(given: list[Path], experiment: Experiment) -> Recording:
     if not ours:
         there = ", ".join(sorted({name for name, _ in found.values()})) or "none"
         where = ", ".join(map(str, given))
-        raise UsageError(f"no recording of {asked} in {where} (--hashidrill-recording); there are those of: {there}")
+        raise UsageError(f"no recording of {asked} in {where} (--hashidrill-recording); recordings are of: {there}")
     others = []
     for _, path in ours:
         recording = Recording(path)
@@ -292,20 +292,20 @@ def _find(given: list[Path], experiment: Experiment) -> Recording:
     path, differs = others[0]
     lines = "\n".join(f"  {line}" for line in differs[:_SHOWN])
     raise UsageError(
-        f"{path} is of another experiment of the name {asked}:\n{lines}\n"
-        f"run it again without --hashidrill-recording, or judge that recording as what it is: hashidrill check {path}"
+        f"{path} is a recording of another experiment named {asked}:\n{lines}\n"
+        f"run the experiment without --hashidrill-recording, or judge that recording as it is: hashidrill check {path}"
     )
 
 
 def _find_comparison(given: list[Path], asked: str) -> Kept:
-    """The newest comparison of the experiment of that name. Raises UsageError that names those that there are."""
+    """The newest comparison of the experiment of that name. The UsageError names the comparisons that exist."""
     found = {path: read_comparison(path) for path in _folders(given, COMPARISON_NAME)}
     ours = sorted((path for path, kept in found.items() if kept.experiment.name == asked), key=lambda path: path.name)
     if not ours:
         there = ", ".join(sorted({kept.experiment.name for kept in found.values()})) or "none"
         where = ", ".join(map(str, given))
         raise UsageError(
-            f"no comparison of {asked} in {where} (--hashidrill-recording); there are those of: {there}. Its "
+            f"no comparison of {asked} in {where} (--hashidrill-recording); comparisons are of: {there}. Its "
             f"variants are judged together: name the folder of the comparison, or the folder above it"
         )
     return found[ours[-1]]
@@ -318,7 +318,7 @@ def _judge_as_variant(recording: Recording, *, variants: Mapping[str, ResolvedEx
 
 
 def _describe(path: Path) -> tuple[str, str]:
-    """Experiment and start of a recording, as text; empty where it does not say."""
+    """The experiment and the start of a recording, as text; the start is "" if the recording is unreadable."""
     recording = Recording(path)
     try:
         run = recording.run

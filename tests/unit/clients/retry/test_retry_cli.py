@@ -152,7 +152,7 @@ def test_a_server_of_ones_own(hashidrill):
     ("arguments", "message"),
     [
         (["--timeout", "5", "--", "curl"], "--timeout: '5' has no unit"),
-        (["--timeout", "0s", "--", "curl"], "a deadline cannot be zero"),
+        (["--timeout", "0s", "--", "curl"], "the deadline must be above zero"),
         (["--fault", "530", "--", "curl"], "there is no fault '530': did you mean"),
         (["--upstream", "x", "--no-upstream", "--", "curl"], "exclude each other"),
         (["--upstream", "consul:8500", "--", "curl"], "write it like http://127.0.0.1:8500"),

@@ -97,7 +97,7 @@ def test_kubernetes_is_a_product_of_faults_of_chaos_mesh(tmp_path):
 def test_agents_in_pods_need_the_right_to_forward_and_others_do_not(tmp_path):
     said = acl("kubernetes", "kubernetes/consul-leader-pod-killed").stdout
     assert "    resources: [pods/portforward]\n    verbs: [create, get]\n" in said
-    assert "# for finding pods, and forwards to those without a route" in said
+    assert "# for finding pods, and port forwards to pods without a route" in said
     path = tmp_path / "staging.yaml"
     path.write_text(
         ATTACH.replace("{consul: {token_file: not-made-yet.token}, nomad: {namespace: drills}}", "{consul: {}}")

@@ -50,9 +50,9 @@ def test_a_new_key_is_its_owners_alone_and_its_public_half_is_printed(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "say what is armed and where"),
-        (["raft/slow-leader-disk"], "say what is armed and where"),
-        (["--attach", "FILE"], "say what is armed and where"),
+        ([], "say what to arm and where"),
+        (["raft/slow-leader-disk"], "say what to arm and where"),
+        (["--attach", "FILE"], "say what to arm and where"),
         (["raft/slow-leader-disk", "--attach", "FILE", "--for", "2 days"], "--for: "),
         (["raft/slow-leader-disk", "--attach", "FILE", "--for", "25h"], "the longest that the attach file allows"),
         (["raft/slow-leader-disk", "--attach", "FILE", "--key", "/nowhere"], "--key /nowhere: cannot be read"),
@@ -96,7 +96,7 @@ def test_what_is_armed_is_shown_with_its_digest(world, attach):
 
 def test_what_may_set_back_all_state_is_armed_for_that_only_when_it_is_said(world, attach):
     said = call("staging", "arm", "state/snapshot-reset", "--attach", attach()).stdout
-    assert "not armed for that" in said
+    assert "not armed for breaking a quorum" in said
     assert not armed_in(world)["snapshot-reset"].breaks_quorum
     call("staging", "arm", "state/snapshot-reset", "raft/slow-leader-disk", "--attach", attach(), "--breaks-quorum")
     wide = {name: one.breaks_quorum for name, one in armed_in(world).items()}

@@ -74,7 +74,7 @@ INTERRUPTED = {
         {"retry._judge": stopped},
         "the command's processes and the tap are ended; kept: nothing; again: ",
     ),
-    "lab up": ((), {"datacenter.running.up": stopped}, "default was not up yet, and is removed; kept: .*; again: "),
+    "lab up": ((), {"datacenter.running.up": stopped}, "default was not up yet and is removed; kept: .*; again: "),
 }
 """Command: its words, what Ctrl-C strikes, and what it must say. `RUN`: during a run, whose recording is closed."""
 QUICK = {

@@ -138,9 +138,9 @@ def test_each_project_has_its_own_history_unless_all_are_asked_for(hashidrill, s
     (tmp_path / "new" / "experiments").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "new" / "experiments")
     code, out, _ = hashidrill("history", "list")
-    assert (code, out) == (0, f"no run of {tmp_path / 'new'} yet; --all lists those of all projects\n")
+    assert (code, out) == (0, f"no run of {tmp_path / 'new'} yet; --all lists the runs of all projects\n")
     code, _, err = hashidrill("history", "trend", "slow-disk")
-    assert (code, f"of {tmp_path / 'new'} (--all: of all projects)" in " ".join(err.split())) == (2, True)
+    assert (code, f"of {tmp_path / 'new'} (--all searches all projects)" in " ".join(err.split())) == (2, True)
 
 
 def test_a_turn_is_one_of_the_same_project(store):
@@ -249,7 +249,7 @@ def test_recordings_are_imported_once_and_one_that_is_none_is_named(hashidrill, 
     assert hashidrill("history", "add", *paths)[:2] == (0, "added 2, replaced 0, failed 0\n")
     code, out, err = hashidrill("history", "add", *paths, going_on, tmp_path / "nothing")
     assert (code, out) == (2, "added 0, replaced 2, failed 2\n")
-    assert "it goes on, or its runner died" in err
+    assert "still running, or its runner died" in err
     assert [each["id"] for each in listed(hashidrill)] == ["a", "b"]
 
 

@@ -470,7 +470,7 @@ def test_a_fault_that_stays_ends_the_search(machine):
         (["--until", "quick"], "--until 'quick' is not a condition"),
         (["--until", "kv-writes.level < 5"], "has no unit: a level"),
         (["--precision", "10"], "--precision '10' has no unit"),
-        (["--precision", "0.1%"], "runs are no more precise than 1%"),
+        (["--precision", "0.1%"], "runs are not precise enough for less than 1%"),
         (["--to", "10/s"], "--to 10/s is not above the first value 50/s"),
         (["--to", "10kB"], "different units"),
         (["--from", "9s"], "'9s' is not a rate"),

@@ -267,7 +267,7 @@ def test_doctor_says_what_is_carried_to_which_host(target, estate):
     there = examined(target, estate, {}, offers)
     text = "\n".join(lines(there))
     assert "  carried by SSH: consul-1: root, Python 3.9.2, nft; no strace" in text
-    assert "What its hosts lack:" in text
+    assert "Capabilities that its hosts lack:" in text
     assert there.faults["network.partition"] == ""
     assert there.faults["disk.latency"] == "no host has DiskCanary, DiskControl"
     [one, *_] = as_data(there)["carried"]
