@@ -1,1 +1,1 @@
-"""Whether a change survives: `gate`, `bisect`, `capacity`."""
+"""Tests of changes and of limits: `gate`, `bisect`, `explore`, `capacity`."""

@@ -1,8 +1,8 @@
 """The search for a limit: the highest value of one parameter of an experiment at which its SLO still holds.
 
-Each probe is a real run with that parameter changed. The search doubles the value until the SLO does not hold, and
-bisects from there, and repeats both ends. Runs in which the generator was the bottleneck bound it too, under that name;
-runs that say nothing do not.
+Each probe is a real run with that parameter changed. The search doubles the value until the SLO does not hold, bisects
+from there, and repeats both ends. A run in which the generator was the bottleneck is also an upper bound, and is named
+as such; an INVALID run is not a bound.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from hashidrill.core.recording.reader import Recording
 from hashidrill.lab.sandbox.sandbox import scratch_folder
 
 TRIES, REPEAT = 16, 2
-"""Runs at most; and how many must agree at each end of the bracket."""
+"""The most runs, and how many runs must agree at each end of the bracket."""
 _WRITTEN = re.compile(r"(?P<number>[0-9]{1,15}(\.[0-9]{1,9})?)\s?(?P<unit>[A-Za-z%/]*)")
 _DIGITS = 3
 """Significant digits of the values that are tried."""
@@ -55,14 +55,14 @@ class Value:
     number: float
     unit: str = ""
     whole: bool = False
-    """Written without a point: a count, of which there are no halves."""
+    """Whether it is written without a decimal point, because it is a count."""
 
     @classmethod
     def parse(cls, text: object) -> Value:
         """Raises UsageError."""
         match = None if isinstance(text, bool) else _WRITTEN.fullmatch(str(text).strip())
         if match is None or not float(match["number"]):
-            raise UsageError(f"{text!r} is not a value to search with: it is a number over 0 with its unit, like 50/s")
+            raise UsageError(f"{text!r} is not a value to search with: write a number over 0 with its unit, like 50/s")
         return cls(float(match["number"]), match["unit"], isinstance(text, int) or not match["unit"])
 
     def at(self, number: float) -> Value:
@@ -100,7 +100,7 @@ class Search:
     probes: list[Probe] = field(default_factory=list)
     interrupted: bool = False
     stuck: Probe | None = None
-    """A run that said nothing twice: nothing is known beyond it."""
+    """The second INVALID run of the same value: the search cannot go on."""
 
     @property
     def held(self) -> Value | None:
@@ -117,11 +117,11 @@ class Search:
         return self.not_held is not None and self.outcome(self.not_held) is Outcome.GENERATOR
 
     def outcome(self, value: Value) -> Outcome:
-        """The common outcome of the runs at a value."""
+        """The most frequent outcome of the runs at a value."""
         counts = self.counts(value)
         if not counts:
             return Outcome.INVALID
-        # where they are even, it does not hold each time; and what the datacenter did weighs more than its generator
+        # in a tie it did not hold each time, and an outcome of the datacenter outweighs one of the generator
         return max((Outcome.BROKEN, Outcome.GENERATOR, Outcome.HELD), key=lambda outcome: counts[outcome])
 
     def counts(self, value: Value) -> Counter[Outcome]:
@@ -149,10 +149,10 @@ def search(
     repeat: int = REPEAT,
     into: Search | None = None,
 ) -> Search:
-    """Double from `start` until a probe does not hold (or `highest` does), then bisect until within `precision`.
+    """Doubles from `start` until a probe does not hold (or `highest` does), then bisects until within `precision`.
 
-    Both ends of the bracket are run again until `repeat` runs of each agree: one run is a sample of a busy machine.
-    KeyboardInterrupt from a probe ends the search; what is known by then is returned.
+    Runs both ends of the bracket again until `repeat` runs of each agree: one run is a sample of a busy machine.
+    KeyboardInterrupt from a probe ends the search, which then returns what is known.
     """
     found = into if into is not None else Search()
     try:
@@ -187,7 +187,7 @@ def _next(found: Search, start: Value, highest: Value | None, precision: float) 
         return start
     held, not_held = found.held, found.not_held
     if held is None:
-        return None  # not even `start` did
+        return None  # not even `start` held
     if not_held is None:
         if highest is not None and held.number >= highest.number:
             return None
@@ -224,18 +224,18 @@ class Varied:
 
     @classmethod
     def of(cls, path: Path, place: str) -> Varied:
-        """Raises UsageError for a place that is not there."""
+        """Raises UsageError if the experiment lacks that place."""
         varied = cls(path, tuple(place.split(".")))
         _parent(varied._document(), varied.place, path)
         return varied
 
     def present(self) -> object:
-        """The written value; None for the default."""
+        """The value in the file; None if the file leaves the default."""
         parent = _parent(self._document(), self.place, self.path)
         return parent[int(self.place[-1])] if isinstance(parent, list) else parent.get(self.place[-1])
 
     def write(self, value: Value, folder: Path) -> Path:
-        """The experiment with that value, as a file in `folder`, from which its hypotheses are found as before."""
+        """Writes the experiment with that value to a file in `folder`, from which its hypotheses are still found."""
         document = self._document()
         parent = _parent(document, self.place, self.path)
         parent[int(self.place[-1]) if isinstance(parent, list) else self.place[-1]] = value.written
@@ -285,7 +285,7 @@ def _parent(document: Any, place: Sequence[str], path: Path) -> Any:
 def probe_of(
     varied: Varied, until: Sequence[Condition], run: Callable[[ResolvedExperiment], Path]
 ) -> Callable[[Value], Probe]:
-    """Runs the experiment with a value and judges it. `run` returns the recording."""
+    """Returns a function that runs the experiment with a value and judges it. `run` returns the recording."""
 
     def probe(value: Value) -> Probe:
         with scratch_folder() as folder:
@@ -314,7 +314,7 @@ def judged(recording: Recording, until: Sequence[Condition]) -> tuple[Outcome, s
             return Outcome.INVALID, f"the steady state never held, and {disturbed}"
         measured = any(len(recording.operations(load)) for load in recording.loads)
         outcome = Outcome.BROKEN if measured else Outcome.INVALID
-        return outcome, "the steady state never held" if measured else "no load got as far as one operation"
+        return outcome, "the steady state never held" if measured else "no load completed an operation"
     if recording.outcome == _GUARDRAIL:
         return Outcome.BROKEN, f"a guardrail tripped: {recording.events('guardrail')[-1].data.get('condition')}"
     finding, text = judge_question(recording, lambda run: all_hold(run, until), "--until")

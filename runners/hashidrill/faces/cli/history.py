@@ -250,7 +250,7 @@ def coverage(
     from hashidrill.gamedays.history import coverage as drilled  # noqa: PLC0415 - as above
 
     if sum((markdown, badge, as_json)) > 1:
-        raise UsageError("--markdown, --badge and --json each choose the output: use only one")
+        raise UsageError("--markdown, --badge and --json each choose the output: use one")
     where, products = None, set(product) if product else None
     if attach is not None:
         from hashidrill.staging.attach.target import read_target  # noqa: PLC0415 - as above

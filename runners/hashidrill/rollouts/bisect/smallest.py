@@ -1,13 +1,13 @@
-"""The smallest set of changes that breaks an experiment: delta debugging, for runs that are noisy and dear.
+"""The smallest set of changes that breaks an experiment: delta debugging for noisy and expensive runs.
 
-First a search over prefixes: the change whose addition breaks the others before it is needed. With that change in
-place, the same search over the earlier changes finds the next one, until the found changes alone break the datacenter.
-Each change of the answer costs about log2(n) candidates; changes that break only together are found one after the
-other.
+First comes a search over prefixes of the changes: the last change of the shortest prefix that breaks is needed. With
+that change in place, the same search over the earlier changes finds the next one, until the found changes alone break
+the datacenter. Each change of the answer costs about log2(n) candidates; changes that break only together are found
+one after the other.
 
-Then `ddmin` (Zeller and Hildebrandt, 2002) over what was found: it takes parts away until no single change can be left
-out. After a search over prefixes that is mostly nothing to do; it matters where changes cure each other, and where the
-agent refuses a set whose members need each other. Such a set is unresolved: neither good nor bad.
+Then `ddmin` (Zeller and Hildebrandt, 2002) removes parts of the found set until no single change can be left out.
+After a search over prefixes it seldom finds anything to remove; it matters if changes cure each other, or if the agent
+refuses a set whose members need each other. Such a set is unresolved: neither good nor bad.
 """
 
 from collections.abc import Sequence
@@ -55,9 +55,9 @@ def members_of(name: str) -> list[int]:
 
 @dataclass(frozen=True)
 class Smallest:
-    """The answer: the numbers of the changes, from 0. `apart`: whether each of them is known to be needed.
+    """The answer: the numbers of the changes, from 0. `apart`: whether each of these changes is known to be needed,
+    which stays unknown if the agent refuses every smaller set. `wrong`: how likely the answer is to be wrong.
 
-    This is unknown if the agent refuses every smaller set. `wrong`: how likely the answer is to be wrong.
     """
 
     changes: tuple[int, ...]
@@ -67,7 +67,7 @@ class Smallest:
 
 @dataclass(frozen=True)
 class WrongEnd:
-    """It breaks even without any change (`good`), or holds with all of them."""
+    """The experiment breaks even without any change (`good`), or holds with all changes."""
 
     good: bool
     wrong: float
@@ -103,7 +103,7 @@ class SmallestSet:
                 needed = [*before[turn.last_good : turn.first_bad], *needed]
                 before = before[: turn.last_good]
             found, apart = self._ddmin(needed)
-            if all(self.trials.answers[-_DECISION:]):  # where one of the last runs held, not everything breaks
+            if all(self.trials.answers[-_DECISION:]):  # if one of the last runs held, some candidates are still good
                 self._controls.confirm(self.noise)
         except _GaveUpError as gave_up:
             return gave_up.answer
@@ -114,7 +114,7 @@ class SmallestSet:
         return Smallest(tuple(sorted(found)), apart, self._wrong)
 
     def _turn(self, base: Sequence[int], others: Sequence[int], *, known_ends: bool) -> Turn:
-        """Which prefix of `others`, added to `base`, is the first that breaks."""
+        """The shortest prefix of `others` that, added to `base`, breaks."""
         names = [set_name([*base, *others[:size]]) for size in range(len(others) + 1)]
         share = self._next_share()
         search = Ordered(names, self.trials, share, _TURN, self.noise, known_ends=known_ends, controls=self._controls)
@@ -129,14 +129,14 @@ class SmallestSet:
         return answer
 
     def bad(self, members: Sequence[int]) -> bool | None:
-        """Whether this set breaks; None when it cannot be resolved. No set is decided twice."""
+        """Whether this set breaks; None if the agent refuses it. No set is decided twice."""
         name = set_name(members)
         if name not in self._known:
             self._known[name] = False if not members else self._decide(name)
         return self._known[name]
 
     def _decide(self, name: str) -> bool | None:
-        """Wald's sequential test, with the rates learnt so far: runs until one side is sure."""
+        """Wald's sequential test with the error rates learnt so far: runs the set until the answer is sure."""
         allowed, belief = self._next_share(), Belief(1, [0.5, 0.5], self.noise)
         try:
             while allowed < belief.bad(0) < 1 - allowed:
@@ -157,14 +157,14 @@ class SmallestSet:
         more = 5
         return _GaveUpError(
             CannotTell(
-                f"after {self.trials.used}, the most that were allowed, it is not sure enough:"
+                f"after {self.trials.used}, the most allowed, the answer is not sure enough:"
                 f" {self.trials.shown(name)} {self.trials.tally(name)}",
-                f"at least {more} more runs: resume it with --tries {self.trials.at_most + more}",
+                f"at least {more} more runs: resume with --tries {self.trials.at_most + more}",
             )
         )
 
     def _next_share(self) -> float:
-        """A part of the allowed chance of a wrong answer; all parts together are never more than it."""
+        """The next decision's part of the allowed chance of a wrong answer; the parts' sum never exceeds it."""
         self._decisions += 1
         return (
             self.allowed / 2 if self._decisions == 1 else self.allowed / 2 / (self._decisions * (self._decisions - 1))
@@ -185,11 +185,11 @@ class SmallestSet:
         return rest, apart
 
     def _smaller(self, rest: Sequence[int], chunks: Sequence[Sequence[int]]) -> tuple[list[int], int] | None:
-        """A chunk that breaks by itself, or what breaks without one; and into how many parts to split it next."""
+        """A chunk that breaks by itself, or the rest without a chunk if that breaks; and how many parts come next."""
         for chunk in chunks:
             if self.bad(chunk):
                 return list(chunk), 2
-        if len(chunks) > 2:  # of two chunks, each is what the other leaves
+        if len(chunks) > 2:  # with two chunks, each is the rest without the other
             for chunk in chunks:
                 left = _without(rest, chunk)
                 if self.bad(left):

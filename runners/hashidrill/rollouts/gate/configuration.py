@@ -1,8 +1,8 @@
 """The configuration of a gate's two sides: its files, its agents' roles, and the agents' resulting settings.
 
-Reads the configuration as the agent does: HCL or JSON, a file or a directory, later settings over earlier ones. Of a
+Reads the configuration as the agent does: HCL or JSON, a file or a directory, later settings over earlier ones. In a
 directory, Consul, Nomad and Vault read `*.hcl` and `*.json` in lexical order, without subdirectories. Maps are merged
-key by key, lists are joined; of Vault, a later file replaces a whole block (`Config.Merge` in vault 1.21).
+key by key, lists are joined; with Vault, a later file replaces a whole block (`Config.Merge` in vault 1.21).
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ MAX_BYTES = 1024 * 1024
 PRODUCTS = {"consul": "consul-agent", "nomad": "nomad-agent", "vault": "vault-server"}
 """The products whose configuration can be gated, and the kind of such a file in an audit."""
 _REPLACED = {"vault"}
-"""Products of which a later file replaces a block, instead of adding to it."""
+"""Products with which a later file replaces a block instead of adding to it."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """One file: its path for people (in a repository, from its top), the path of its copy, and its content."""
+    """One file: its path for people (in a repository, relative to its root), the path of its copy, and its content."""
 
     shown: str
     path: Path
@@ -49,7 +49,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Place:
-    """The last place that sets a key."""
+    """The place where a key is set last."""
 
     file: str
     line: int
@@ -61,7 +61,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Configuration:
-    """All files of one side, merged: `settings` is plain data, `places` has the place of each key that is not a map."""
+    """All files of one agent, merged: `settings` is plain data, `places` has the place of each key."""
 
     product: str
     settings: Mapping[str, Any]
@@ -80,7 +80,7 @@ class Configuration:
 def sources_of(paths: Sequence[Path], *, top: Path | None = None) -> list[Source]:
     """The files under these paths, in the order in which an agent reads them.
 
-    `top`: messages name files from there on. Raises UsageError: nothing there, no configuration in it, bad HCL.
+    `top`: messages name files relative to it. Raises UsageError if a path is missing or empty, or its HCL is bad.
     """
     files = [file for path in paths for file in _files(path, top)]
     return [_read(file, _shown(file, top)) for file in files]
@@ -90,13 +90,13 @@ def _files(path: Path, top: Path | None) -> list[Path]:
     shown = _shown(path, top)
     if not path.exists():
         raise UsageError(
-            f"{shown}: there is no such file or directory; name the configuration as the agent is given it"
+            f"{shown}: there is no such file or directory; name the file or directory that the agent reads"
         )
     if not path.is_dir():
         return [path]
     found = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES and file.is_file())
     if not found:
-        raise UsageError(f"{shown}: no *.hcl or *.json in this directory; agents read nothing below it")
+        raise UsageError(f"{shown}: no *.hcl or *.json in this directory; agents do not read its subdirectories")
     return found
 
 
@@ -107,7 +107,7 @@ def _shown(path: Path, top: Path | None) -> str:
 def _read(file: Path, shown: str) -> Source:
     try:
         if not file.is_file():  # reading a FIFO would wait for ever
-            raise UsageError(f"{shown}: is no regular file")
+            raise UsageError(f"{shown}: is not a regular file")
         data = file.read_bytes()
         text = data.decode().replace("\r\n", "\n")
     except OSError as error:
@@ -115,19 +115,19 @@ def _read(file: Path, shown: str) -> Source:
     except UnicodeDecodeError:
         raise UsageError(f"{shown}: is not UTF-8; save it as UTF-8") from None
     if len(data) > MAX_BYTES:
-        raise UsageError(f"{shown}: {len(data) // 1024} kB is no configuration of an agent")
+        raise UsageError(f"{shown}: {len(data) // 1024} kB is too large for an agent's configuration")
     try:
         value = read_configuration(file.name, text)[0]
     except tree.MalformedError as error:
         raise UsageError(f"{shown}:{error.place.line}:{error.place.column}: {error.what}") from None
     if not isinstance(value, tree.Mapping):
-        raise UsageError(f"{shown}:1:1: a configuration is an object at its top, not a list or a single value")
+        raise UsageError(f"{shown}:1:1: a configuration must be an object, not a list or a single value")
     return Source(shown, file, text, value)
 
 
 def configurations(product: str, sources: Sequence[Source]) -> list[Configuration]:
-    """The configuration of each agent of that product, from its part of these files, read as an audit reads a
-    directory.
+    """The configuration of each agent of that product, from its part of these files, which are divided as in an
+    audit.
     """
     parts = [sources] if product in _REPLACED else agents_in(sources, lambda source: source.body)
     return [_merged(product, part) for part in parts]
@@ -144,7 +144,7 @@ def configuration(product: str, sources: Sequence[Source]) -> Configuration:
 def several(found: Sequence[Configuration]) -> str:
     """For messages: the files that belong to different agents."""
     heads = [each.shown for one in found for each in one.sources if each.body.has(HEAD)]
-    return f"{' and '.join(heads)} are {len(found)} agents, because each sets {HEAD}"
+    return f"{' and '.join(heads)} belong to {len(found)} agents, because each sets {HEAD}"
 
 
 def _merged(product: str, sources: Sequence[Source]) -> Configuration:
@@ -163,7 +163,7 @@ def _merged(product: str, sources: Sequence[Source]) -> Configuration:
 
 
 def joined(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
-    """Merges as Consul and Nomad merge two files: maps key by key, lists joined, otherwise the later value."""
+    """Merges two files like Consul and Nomad: maps key by key, lists joined; otherwise the later value counts."""
     result = dict(earlier)
     for key, value in later.items():
         below = result.get(key)
@@ -181,8 +181,8 @@ class _Reading:
     """The differences between the products: `unfolds` turns a list of one object into that object, `adds` joins
     repeated settings.
 
-    Consul takes a list of one config entry, and refuses that entry without the list; in its JSON, of an object that is
-    said twice the later one counts (as `consul validate` of 1.22.2 shows).
+    Consul accepts a list of one config entry, but refuses the entry without the list. If its JSON has an object twice,
+    the later one counts (as `consul validate` of 1.22.2 shows).
     """
 
     unfolds: bool = True
@@ -247,7 +247,7 @@ SECTIONS = {
     "nomad": {"all": "config", "server": "server_config", "client": "client_config"},
     "vault": {"all": "config", "server": "config"},
 }
-"""Where the configuration of which agents stands in the product's part of `datacenter:`."""
+"""For each role, the section with its agents' configuration in the product's part of `datacenter:`."""
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "consul": {"enable_debug": False, "telemetry": {"disable_hostname": False}},
     "nomad": {
@@ -267,16 +267,16 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         },
     },
 }
-"""The agents' own defaults of keys that the datacenter under test sets otherwise (`services.PRODUCT.agents`), from the
-documentation of Consul 1.22, Nomad 1.10 and Vault 1.21.
+"""The agents' defaults of keys that the datacenter under test sets to other values (`services.PRODUCT.agents`), from
+the documentation of Consul 1.22, Nomad 1.10 and Vault 1.21.
 """
 
 
 def role_of(product: str, settings: Mapping[str, Any], *, alone: bool = True) -> str:
     """The role of a configuration: `server = true` is for Consul's servers, `false` for its clients, neither for all.
 
-    Nomad's has a block for each role, and Vault has only servers. A configuration that is not `alone` belongs to one
-    agent of several: then Consul's default counts, and Nomad's enabled block.
+    Nomad's configuration has a block for each role, and Vault has only servers. A configuration that is not `alone`
+    belongs to one of several agents: then Consul's default decides, or the block that Nomad's configuration enables.
     """
     said = settings.get("server")
     if product == "consul" and (isinstance(said, bool) or not alone):
@@ -300,9 +300,9 @@ def overlay(
 ) -> dict[str, Any]:
     """The overlay of `experiment.variants.varied` for an experiment whose part for this product is `written`.
 
-    `kept` is this side's configuration, `other` that of the other side. If either side sets a key, the experiment's
-    own value of it is removed: a key that only the other side has falls back to the agents' own default here, not to
-    the value of the experiment or the datacenter.
+    `kept` is this side's configuration, `other` the other side's. If either side sets a key, the experiment's own
+    value for the key is removed: a key that only the other side sets gets the agents' default here, not the value of
+    the experiment or the datacenter.
     """
     for path, value in leaves(_DEFAULTS.get(product, {})):
         if _has(other, path) and not _has(kept, path):
@@ -336,7 +336,7 @@ def _nested(path: Key, value: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Side:
-    """One side: the configuration of the agents of each role, and its version where that was asked for."""
+    """One side: the configuration of the agents of each role, and the version if the user named one."""
 
     name: str
     configs: Mapping[str, Configuration]
@@ -355,9 +355,9 @@ def sides(
     versions: tuple[str | None, str | None] = (None, None),
     role: str | None = None,
 ) -> tuple[Side, Side]:
-    """Both sides, of one product: the named one, or that of the files.
+    """Both sides of one product: the named product, or the one that the files are for.
 
-    The agents of each role are compared, or those of the named role. Raises UsageError if the agents of the two
+    The agents of each role are compared, or only the named role's agents. Raises UsageError if the agents of the two
     sides cannot be matched.
     """
     named = product_of(baseline, candidate, product)
@@ -368,14 +368,14 @@ def sides(
         before = dict(zip(after, before.values(), strict=True))
     if before.keys() != after.keys():
         raise UsageError(
-            f"the baseline has agents that are {' and '.join(before)}, and the candidate {' and '.join(after)}:"
-            " choose whose configuration is compared with --role"
+            f"the baseline's agents are {' and '.join(before)}, the candidate's {' and '.join(after)}:"
+            " choose one role with --role"
         )
     return Side("baseline", before, versions[0]), Side("candidate", after, versions[1])
 
 
 def _by_role(product: str, sources: Sequence[Source], role: str | None) -> dict[str, Configuration]:
-    """One agent, or one of each role; that of the role which is named, where there are several."""
+    """The configuration of the only agent, or of one agent per role; of several agents, only of the named role's."""
     found = configurations(product, sources)
     if len(found) == 1:
         return {role or role_of(product, found[0].settings): found[0]}
@@ -385,8 +385,8 @@ def _by_role(product: str, sources: Sequence[Source], role: str | None) -> dict[
         known = [each for each in ("server", "client") if roles.count(each) == 1]
         how = f"choose one with --role {' or --role '.join(known)}, or name" if known and role is None else "name"
         raise UsageError(
-            f"{several(found)}, and their roles ({', '.join(roles)}) do not tell which of the other side's each"
-            f" belongs to: {how} the files of one agent"
+            f"{several(found)}, and their roles ({', '.join(roles)}) do not match them with the other side's agents:"
+            f" {how} the files of one agent"
         )
     return dict(chosen)
 
@@ -405,12 +405,12 @@ def product_of(baseline: Sequence[Source], candidate: Sequence[Source], named: s
         raise UsageError(f"the baseline is for {found[0]} and the candidate for {found[1]}: nothing to compare")
     if not told:
         files = ", ".join(source.shown for source in [*baseline, *candidate])
-        raise UsageError(f"{files}: nothing tells whose configuration this is; say so with --product consul")
+        raise UsageError(f"{files}: no key shows which product this configures; name it, as in --product consul")
     return told.pop()
 
 
 def _told(sources: Sequence[Source]) -> str | None:
-    """Tells the product from the files; a partial configuration belongs to the only product that has its keys."""
+    """The product of the files, or None; a partial configuration belongs to the only product that has its keys."""
     if product := recognised(sources):
         return product
     said = {entry.key.lower() for source in sources for entry in source.body.entries}
@@ -425,9 +425,9 @@ def _top_level(product: str) -> set[str]:
 
 
 def from_git(revisions: str, paths: Sequence[str], into: Path) -> tuple[list[Source], list[Source]]:
-    """Both sides from a repository: `BASE..HEAD`, and the paths in it. The working tree is left alone.
+    """Both sides from a repository: `BASE..HEAD`, and the paths in it. Does not touch the working tree.
 
-    Raises UsageError: no repository, no such revision, no such path in it, a link that leads out of it.
+    Raises UsageError if the repository, a revision or a path is missing, or if a link leads out of the repository.
     """
     base, head, apart = _two(revisions)
     if not paths:
@@ -448,32 +448,32 @@ def git_names(revisions: str) -> tuple[str, str]:
 
 
 def _two(revisions: str) -> tuple[str, str, bool]:
-    """BASE, HEAD, and whether the branches' parting is meant."""
+    """BASE, HEAD, and whether the merge base is meant, as for a pull request (`BASE...HEAD`)."""
     base, dots, head = revisions.partition("..")
     if not dots or not base:
         raise UsageError(f"--git {revisions}: write two revisions, like --git origin/main..HEAD")
-    return base, head.lstrip(".") or "HEAD", "..." in revisions  # of a pull request
+    return base, head.lstrip(".") or "HEAD", "..." in revisions
 
 
 def _absent(path: str, names: tuple[str, str], lacking: Sequence[bool]) -> str:
     if all(lacking):
-        return f"git: neither {names[0]} nor {names[1]} has a file at {path}; --path counts from the current directory"
+        return f"git: neither {names[0]} nor {names[1]} has a file at {path}; --path starts at the current directory"
     if lacking[0]:
         return (
-            f"git: the baseline, {names[0]}, has no file at {path}, and the candidate, {names[1]}, has: a first"
-            " configuration has nothing to be compared with. To compare it with the agents' defaults, take a copy that"
-            f" keeps only its role and addresses: hashidrill gate --baseline COPY --candidate {path}"
+            f"git: the baseline, {names[0]}, has no file at {path}, but the candidate, {names[1]}, does: a first"
+            " configuration cannot be compared with an earlier one. To compare it with the agents' defaults, make a"
+            f" copy with only its role and addresses: hashidrill gate --baseline COPY --candidate {path}"
         )
     return (
-        f"git: the candidate, {names[1]}, has no file at {path}, and the baseline, {names[0]}, has: a configuration"
-        " that is gone cannot be compared; if it moved, name both places with --baseline and --candidate"
+        f"git: the candidate, {names[1]}, has no file at {path}, but the baseline, {names[0]}, does: a removed"
+        " configuration cannot be compared; if it was moved, name both places with --baseline and --candidate"
     )
 
 
 def _files_at(revision: str, paths: Sequence[str], into: Path) -> list[Source]:
     here = check_out(revision, into, paths=paths)
     for file in into.rglob("*"):
-        # the target of a stranger's link is read on this machine, and quoted in messages
+        # the target of a stranger's link would be read on this machine and quoted in messages
         if file.is_symlink() and not file.resolve().is_relative_to(into.resolve()):
             raise UsageError(f"{file.relative_to(into)}: links to {file.readlink()}, outside of the repository")
     return sources_of([here / path for path in paths], top=here)

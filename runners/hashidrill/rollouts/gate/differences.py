@@ -1,4 +1,4 @@
-"""The differences of two configurations, without keys that tie an agent to its machine."""
+"""The differences between two configurations, without keys that tie an agent to its machine."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -15,12 +15,12 @@ from hashidrill.rollouts.gate.configuration import Configuration, Place, shipped
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A key that one of the sides has, and that neither side gets, with the reason. The key's value is never shown."""
+    """A key that a side's files set but that the gate removes from both sides, and why. Its value is never shown."""
 
     key: str
     why: str
     differs: bool
-    """Whether the two sides differ in it, which the gate then does not test."""
+    """Whether the key's value differs between the sides; the gate does not test that difference."""
     harmless: bool = False
     """Whether the datacenter's behaviour cannot depend on it; left_out.yaml must say so."""
 
@@ -50,7 +50,7 @@ class Change:
         return f"{self.key} of {self.role}s" if self.role else self.key
 
     def shown(self) -> tuple[str, str]:
-        """Both values for people, secrets redacted; ANOTHER for the other one where nothing else differs."""
+        """Both values for people, with secrets redacted; the second is ANOTHER if only a secret differs."""
         secret = any(is_secret_name(part) for part in self.key.split("."))
         redact = Redactor()
         redact.learn([self.baseline, self.candidate])
@@ -73,13 +73,13 @@ class Differences:
 
     @property
     def kept(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """The role whose agents alone are compared."""
+        """Both sides' configuration, if only one role is compared."""
         [both] = self.of.values()
         return both
 
     @property
     def untested(self) -> list[str]:
-        """Keys that differ, that may change what the datacenter does, and that no gate tests."""
+        """Keys that differ and may change what the datacenter does, but that no gate tests."""
         return [each.shown for each in self.left_out if each.differs and not each.harmless]
 
     @property
@@ -94,7 +94,7 @@ def why_left_out(product: str, key: str) -> str | None:
 
 
 def _left_out(product: str, key: str) -> Mapping[str, Any] | None:
-    """The group of left_out.yaml that has it. Consul takes its keys in any case: `Data_Dir` is `data_dir`."""
+    """The group of left_out.yaml that has the key. Consul ignores the case of its keys: `Data_Dir` is `data_dir`."""
     key = key.lower() if product == "consul" else key
     for group in shipped("left_out.yaml")[product]:
         for pattern in group["keys"]:
@@ -179,9 +179,9 @@ Reports = Mapping[str, Mapping[str, Any]]
 
 
 def without_effect(found: Differences, one: Recording, other: Recording) -> dict[str, str]:
-    """The changes whose value all affected agents report alike in both runs, with that value.
+    """The changes for which all affected agents report the same value in both runs, and that value.
 
-    By `Change.named`. Without an agent's report, nothing is known about the change.
+    The key is `Change.named`. If an agent's report is missing, nothing is known about the change.
     """
     reports: list[Reports] = [run.run.get("reported", {}).get(found.product, {}) for run in (one, other)]
     roles = [_roles(found.product, run) for run in (one, other)]
@@ -201,7 +201,7 @@ def without_effect(found: Differences, one: Recording, other: Recording) -> dict
 
 
 def reports_differ(found: Differences, one: Recording, other: Recording) -> bool:
-    """Whether the agents report anything else than on the other side: a key may show under another name."""
+    """Whether the agents' reports differ between the sides: a changed key may have another name in a report."""
     said = [run.run.get("reported", {}).get(found.product) for run in (one, other)]
     return bool(said[0] != said[1])
 

@@ -1,9 +1,9 @@
 """Plays the experiments of a gate on both sides, until each is settled or the time is used up; and calibrates.
 
-A calibration is rounds of an experiment against itself: what difference this machine can show. It is kept in the cache
-directory, by machine, versions, experiment and size of its datacenter:
-`$XDG_CACHE_HOME/hashidrill/calibration/KEY.json`. The configuration of the agents is no part of the key. It is what
-changes in a comparison, and the noise comes from the machine, the number of agents, the faults and the loads.
+A calibration plays rounds of an experiment against itself, and shows what difference this machine can measure. It is
+kept in the cache directory, by machine, versions, experiment and size of its datacenter:
+`$XDG_CACHE_HOME/hashidrill/calibration/KEY.json`. The agents' configuration is not part of the key: comparisons change
+it, and the noise comes from the machine, the number of agents, the faults and the loads.
 """
 
 import datetime as dt
@@ -51,9 +51,9 @@ from hashidrill.rollouts.gate.verdict import GateVerdict, Outcome, PlayedRound, 
 
 
 def counting(figures: Sequence[Figure], experiment: Experiment) -> list[Figure]:
-    """The figures without those of loads that no expectation and no steady-state condition names.
+    """The figures, except of loads that are named neither by an expectation nor by a steady-state condition.
 
-    Such a load only makes pressure: the experiment does not judge it, and throttling it would look like an
+    Such a load only creates pressure: the experiment does not judge it, and throttling it would look like an
     improvement or a regression.
     """
     named = set(_texts([each.params for each in experiment.expect]))
@@ -84,7 +84,7 @@ _LEAST_SD = 1e-3
 
 @dataclass(frozen=True)
 class Calibration:
-    """The noise of each figure that was measured, and when."""
+    """The noise of each measured figure, and when it was measured."""
 
     experiment: str
     at: dt.datetime
@@ -94,7 +94,7 @@ class Calibration:
         return (now - self.at).total_seconds() / 86_400
 
     def smallest(self, rounds: int) -> dict[str, float]:
-        """The smallest ratio of each figure that this number of rounds usually shows: 1.2 is 20 %."""
+        """For each figure, the smallest ratio that this number of rounds usually shows: 1.2 is 20 %."""
         share = ALARMS / max(1, len(self.priors))
         return {name: smallest_difference(prior, rounds, alarms=share) for name, prior in self.priors.items()}
 
@@ -102,8 +102,8 @@ class Calibration:
 def calibrated(
     experiment: Experiment, rounds: Sequence[Round], figures: Sequence[Figure], *, now: dt.datetime
 ) -> Calibration:
-    """Measures the noise in rounds of an experiment against itself. A figure that was measured in fewer than 3 of them
-    is left out.
+    """Measures the noise in rounds of an experiment against itself. Leaves out figures that fewer than 3 rounds
+    measured.
     """
     found = {}
     for figure in figures:
@@ -138,7 +138,7 @@ def key_of(experiment: Experiment) -> str:
 
 
 def _datacenter(experiment: Experiment) -> dict[str, Any]:
-    """The datacenter without its agents' configuration and versions, which are those of the binaries."""
+    """The datacenter without its agents' configuration, and without versions, which `binaries_for` has."""
     said = experiment.datacenter.model_dump(mode="json", by_alias=True)
     return {
         part: {key: value for key, value in of.items() if key not in _NO_SIZE} if isinstance(of, dict) else of
@@ -147,7 +147,7 @@ def _datacenter(experiment: Experiment) -> dict[str, Any]:
 
 
 def keep(experiment: Experiment, calibration: Calibration, folder: Path | None = None) -> Path:
-    """Writes it; returns the file. Raises RecordingError where it cannot be written."""
+    """Writes a calibration and returns its file. Raises RecordingError if it cannot be written."""
     file = _file(experiment, folder)
     document = {
         "experiment": calibration.experiment,
@@ -163,7 +163,7 @@ def keep(experiment: Experiment, calibration: Calibration, folder: Path | None =
 
 
 def kept(experiment: Experiment, folder: Path | None = None) -> Calibration | None:
-    """The last calibration of this machine, these versions and this experiment; None without a readable one."""
+    """The last calibration of this machine, these versions and this experiment; None if there is no readable one."""
     try:
         document: dict[str, Any] = parse(_file(experiment, folder).read_bytes())
         priors = {name: Prior(float(each["sd"]), int(each["rounds"])) for name, each in document["figures"].items()}
@@ -177,7 +177,7 @@ def _file(experiment: Experiment, folder: Path | None) -> Path:
 
 
 ROUNDS = 6
-"""Enough for a comparison, which trusts no more than hashidrill.core.compare.statistics.MOST_TRUSTED of them."""
+"""Enough rounds: a comparison trusts at most hashidrill.core.compare.statistics.MOST_TRUSTED of them."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def calibrate(
     play: Callable[..., Series] = play,
     folder: Path | None = None,
 ) -> Iterator[Calibrated]:
-    """Plays the experiments one after the other; each gets its share of the time. `version`: (product, its version) for
+    """Plays the experiments one after the other; each gets its share of the time. `version`: the (product, version) of
     both sides.
 
     Raises RevertError for a run that leaves a fault in force.
@@ -230,22 +230,22 @@ def calibrate(
 
 
 def calibration_lines(found: Calibrated) -> Iterator[str]:
-    """The smallest difference of each figure that the rounds of a gate usually show, as a share: `+12 %`."""
+    """For each figure, the smallest difference that the rounds of a gate usually show, as a share: `12%`."""
     yield f"{found.member.name}: {found.why}"
     if found.calibration is None:
-        yield f"  too few rounds: {FEWEST_ROUNDS} are needed; give it more time with --time-budget"
+        yield f"  too few rounds: {FEWEST_ROUNDS} are needed; use a longer --time-budget"
         return
     for name, smallest in found.calibration.smallest(AT_MOST).items():
         noise = found.calibration.priors[name]
-        yield f"  {name}: shows a difference of {smallest - 1:.0%} in {AT_MOST} rounds (noise {noise.sd:.1%} a round)"
+        yield f"  {name}: a difference of {smallest - 1:.0%} shows in {AT_MOST} rounds (noise {noise.sd:.1%} a round)"
 
 
 NAMES = ("baseline", "candidate")
 RUNS, RUNS_CALIBRATED = 10, 6
-"""Five rounds, or three with a calibration: with fewer, a figure is seldom decided."""
+"""Runs for five rounds, or three with a calibration: with fewer, a figure is seldom decided."""
 Judge = Callable[[Path], RunVerdict]
 _NOBODYS = {"unfit", "interrupted", "died"}
-"""How a run ends by its machine or its user, whichever side it was of."""
+"""Outcomes of a run that its machine or its user caused, and not its side."""
 
 
 @dataclass(frozen=True)
@@ -260,12 +260,12 @@ class Plan:
     margins: Mapping[str, float] | None = None
 
 
-class InterruptedGate(Exception):  # noqa: N818 - no error of anybody's
-    """Raised on Ctrl-C; it carries the results so far."""
+class InterruptedGate(Exception):  # noqa: N818 - it is not an error
+    """Raised on Ctrl-C; `ran` of `play_all` then has the results so far."""
 
 
 def sides_of(member: Member, plan: Plan) -> tuple[Side, Side]:
-    """The experiment with each side's configuration. Raises ExperimentError; UsageError where it sets a changed key."""
+    """The experiment with each side's configuration. Raises ExperimentError; UsageError if it sets a changed key."""
     resolved = resolve(member.path)
     _check_method(member, plan.differences)
     product = plan.differences.product
@@ -290,35 +290,35 @@ def _check_method(member: Member, found: Differences) -> None:
         if own := next((key for key in found.keys if key in set_), None):
             raise UsageError(
                 f"--suite {member.name}: its own {step.fault} sets {own}, which differs between the two sides, so both"
-                " would run the same then; name experiments that leave it alone"
+                " would then run the same; name experiments that do not set it"
             )
 
 
 @dataclass(frozen=True)
 class Means:
-    """How experiments are played and judged; tests take planted recordings."""
+    """How experiments are played and judged; tests use planted recordings."""
 
     say: Callable[[str], None]
     events: Bus | None = None
     play: Callable[..., Series] = play
     judge: Judge = lambda path: judge_and_report(Recording(path), near_to=Path.cwd())[0]
     priors: Callable[[Experiment], Mapping[str, Prior]] | None = None
-    """None: those of the last calibration of this machine."""
+    """None uses the last calibration of this machine."""
     now_s: Callable[[], float] = time.monotonic
 
 
 def runs_of(member: Member) -> int:
-    """How many runs it probably takes: a calibration of this machine saves some
+    """How many runs are probably needed; a calibration of this machine saves some
     (hashidrill.core.compare.statistics).
     """
     return RUNS if kept(member.experiment) is None else RUNS_CALIBRATED
 
 
 def play_all(picked: Picked, plan: Plan, means: Means, *, ran: list[Ran] | None = None) -> list[Ran]:
-    """Plays the members in order; a regression ends the suite, because the answer is then known. `ran` has the earlier
-    results.
+    """Plays the members in order, and adds results to `ran`. A regression or no change ends the suite, because the
+    answer is then known.
 
-    Each experiment gets its share of the remaining time, by the length of its runs; left-over time goes to
+    Each experiment gets a share of the remaining time in proportion to its runs' length; left-over time goes to
     experiments that did not fit before. All experiments share the rate of false alarms equally. Raises RevertError,
     InterruptedGate.
     """
@@ -386,7 +386,7 @@ class _Looking:
     priors: Mapping[str, Prior]
     judge: Judge
     secrets: Sequence[str]
-    """Where the two sides differ in secrets alone."""
+    """The places where the two sides differ only in a secret."""
 
     def __call__(self, series: Series) -> Outcome:
         wanted = counting(series.figures, self.experiment)
@@ -403,19 +403,19 @@ class _Looking:
         spoilt = tuple(dict.fromkeys(f"{run.side}: {run.invalid}" for run in series.spoilt))
         slos = slos_of([(one, other) for one, other in verdicts], unsteady)
         without, whole = self._without_effect(series)
-        changes = self.plan.differences.changes  # the same key may have an effect on the agents of another role
+        changes = self.plan.differences.changes  # the same key may affect the agents of another role
         idle = {each.key for each in changes if each.named in without}
         idle -= {each.key for each in changes if each.named not in without}
         found = (*_of_one_side(series), *_same(series, self.secrets, idle))
         told = tuple(f"{each}: no change, the agents report {said} on both sides" for each, said in without.items())
-        if whole and len(without) == len(changes):  # then figures compare nothing
+        if whole and len(without) == len(changes):  # then there is nothing for figures to compare
             return Outcome(self.member.name, rounds=len(series.rounds), without=told, no_change=True)
         return Outcome(self.member.name, tuple(figures), slos, spoilt, len(series.rounds), found, told)
 
     def _without_effect(self, series: Series) -> tuple[dict[str, str], bool]:
-        """The differences that the agents of all runs so far report, and whether they are complete.
+        """The changes that had no effect in any run so far, by the agents' reports, and whether nothing else differs.
 
-        Every run whose datacenter got ready has these reports, whatever else disturbed it.
+        Every run whose datacenter got ready has these reports, whatever disturbed the run later.
         """
         of = {
             name: [Recording(run.recording) for each in series.played for run in each.runs if run.side == name]
@@ -430,7 +430,7 @@ class _Looking:
 
 
 def _unsteady(series: Series) -> list[dict[str, bool]]:
-    """For each run, whether its side was sick without any fault: a round ends with its first run that does not
+    """For each pair of runs, whether each side was sick without a fault. A round ends with its first run that does not
     count.
     """
     of: dict[str, list[bool]] = {name: [] for name in NAMES}
@@ -443,7 +443,7 @@ def _unsteady(series: Series) -> list[dict[str, bool]]:
 
 
 def _of_one_side(series: Series) -> Iterator[str]:
-    """INVALID runs of the candidate whose baseline runs were valid: the rest is a biased selection."""
+    """Reports if mainly the candidate's runs were INVALID: its valid runs are then a biased selection."""
     runs = [
         run
         for run in series.spoilt
@@ -458,9 +458,9 @@ def _of_one_side(series: Series) -> Iterator[str]:
 
 
 def _same(series: Series, secrets: Sequence[str], without: Collection[str]) -> Iterator[str]:
-    """Whether the two sides turned out to have run the same, as a whole or in a key that changed.
+    """Reports if the two sides ran the same configuration, as a whole or for a changed key.
 
-    `without`: keys of which the agents themselves report that their changes have no effect.
+    `without`: keys whose changes have no effect, as the agents themselves report.
     """
     for each in series.rounds:
         one, other = (Recording(run.recording) for run in each.sides)

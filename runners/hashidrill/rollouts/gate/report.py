@@ -126,9 +126,9 @@ def _figure(each: Compared) -> dict[str, Any]:
 REGRESSION, CANNOT_TELL = "gate/regression", "gate/cannot-tell"
 _LONGEST = 4000
 MOST_ROUNDS_ASKED = 50
-"""What `--rounds` takes at most."""
+"""The largest value that `--rounds` accepts."""
 _SPARE = 1.1
-"""Rounds differ in length."""
+"""The factor by which a proposed time budget exceeds the expected time, because rounds differ in length."""
 _SLOW = 1.25
 
 
@@ -136,7 +136,7 @@ _SLOW = 1.25
 
 
 def as_junit(result: Result) -> str:
-    """A regression is a failure; an undecided result is an error. No case passes without having been measured."""
+    """A regression is a failure; an undecided result is an error. A case passes only if it was measured."""
     root = Element("testsuites", name="hashidrill gate")
     whole = [_change_case(result)]
     if result.verdict is GateVerdict.CANNOT_TELL:
@@ -215,7 +215,7 @@ def _xml(text: str) -> str:
 
 
 def as_sarif(result: Result) -> str:
-    """The audit's findings on the changed files, and each regression on the keys that it is blamed on."""
+    """The audit's findings in the changed files, and each regression at the keys that may have caused it."""
     used = sorted({each.rule_id for each in result.audit.findings})
     results = [sarif_result(each, used.index(each.rule_id) + 1) for each in result.audit.findings]
     for ran in result.ran:
@@ -263,7 +263,7 @@ _UNTOLD_RULE = {
 
 
 def _untold(result: Result) -> dict[str, Any]:
-    """On the first changed key, so that a code scan shows that nothing was proven."""
+    """A SARIF result at the first changed key, so that a code scan shows that nothing was proven."""
     located = [_of_change(change) for change in result.differences.changes if change.place]
     said = "; ".join(["cannot tell", *result.reasons, *advice(result)])
     found: dict[str, Any] = {"ruleId": CANNOT_TELL, "level": "warning", "message": {"text": printable(said, _LONGEST)}}
@@ -297,7 +297,7 @@ SYMBOLS = {verdict: {"fail": "✗", "invalid": "?", "pass": "✓"}[tone] for ver
 
 
 def change_lines(result: Result) -> Iterator[str]:
-    """Printed before anything runs: the keys that differ, and the keys that no agent gets."""
+    """Printed before anything runs: the keys that differ, and the keys that are left out on both sides."""
     found = result.differences
     one, other = result.names
     ran = "" if result.versions[0] != result.versions[1] else f" {result.version}"
@@ -307,7 +307,7 @@ def change_lines(result: Result) -> Iterator[str]:
     for change in found.changes:
         yield f"  {change}" + (f"  ({change.place})" if change.place else "")
     yield from left_out_lines(found.left_out)
-    yield from (f"{each}; so this gate finds a regression, or cannot tell" for each in result.untested)
+    yield from (f"{each}; so this gate can only find a regression or be undecided" for each in result.untested)
     for each in result.audit.findings:
         new = "new: " if each in result.audit.new else ""
         yield f"audit: {new}{each.path}:{each.place.line}: {each.severity.word} {each.rule_id} {each.message}"
@@ -327,9 +327,9 @@ def plan_lines(result: Result) -> Iterator[str]:
         yield f"runs {member.name} (about {human_duration(member.run_s)} a run){why}"
     if picked.left:
         names = ", ".join(member.name for member in picked.left)
-        yield f"if time is left: {names}; a longer --time-budget runs them for sure"
+        yield f"if time is left: {names}; a longer --time-budget is sure to run them"
     if picked.unmapped:
-        yield f"no experiment is known to matter for {', '.join(picked.unmapped)}; --key-map can name some"
+        yield f"no experiment is known to test {', '.join(picked.unmapped)}; --key-map can name experiments"
 
 
 def verdict_lines(result: Result) -> Iterator[str]:
@@ -379,7 +379,7 @@ def as_markdown(result: Result) -> str:
 
 
 def pages(result: Result) -> dict[str, Html]:
-    """File name to page: `report.html` for the whole, and one for each experiment, with both sides on one timeline."""
+    """Maps file names to pages: `report.html` for the gate, and one page per experiment, with both sides' timeline."""
     made = {_file(ran): _experiment_page(result, ran) for ran in result.ran}
     sections = [*(_member(ran, _file(ran)) for ran in result.ran), _changes(result)]
     made["report.html"] = page(_title(result), [_banner(result), *to_html(sections)])
@@ -422,9 +422,9 @@ _OF_DECISIONS = {Decision.WORSE: "broken", Decision.BETTER: "held", Decision.NO_
 
 
 def _member(ran: Ran, file: str = "") -> Section:
-    """The deciding figures come first; rows that decide nothing are folded. `file`: its own page, to link to."""
+    """The deciding figures come first; rows that decide nothing are folded. `file`: the linked experiment's page."""
     slos, figures = ran.outcome.slos, ran.outcome.figures if ran.outcome.rounds else ()
-    open_counts = ran.outcome.verdict is not GateVerdict.REGRESSION  # a regression is one, whatever else is open
+    open_counts = ran.outcome.verdict is not GateVerdict.REGRESSION  # open figures cannot change a regression
     decided = {Decision.WORSE, Decision.BETTER}
     deciding = [each for each in figures if (each.is_open and open_counts) or each.decision in decided]
     parts = [
@@ -443,16 +443,16 @@ def _member(ran: Ran, file: str = "") -> Section:
             *parts,
             Folded(f"{calm} row{'' if calm == 1 else 's'} that do{'es' if calm == 1 else ''} not decide", rest),
             _PAIRED if figures else "",
-            Folded("The pairs that the figures are compared by", [_pairs(figures)]),
+            Folded("The pairs of runs by which figures are compared", [_pairs(figures)]),
             (Code("Both sides on one timeline", file),) if file else "",
         ],
     )
 
 
 _PAIRED = (
-    "A difference is the geometric mean of the pairs' own ratios: baseline and candidate of the same round. It need not"
-    " be the quotient of the two medians next to it, which are of the same pairs, and is left out where it contradicts"
-    " them. A pair's own ratio is that of its seconds, with the figure's smallest size that counts added to both sides."
+    "A pair is the baseline and the candidate of one round. A difference is the geometric mean of the pairs' ratios. It"
+    " may differ from the quotient of the two medians next to it, and is left out if it contradicts them. A pair's"
+    " ratio is computed from its seconds, after the figure's smallest size that counts is added to both sides."
 )
 
 
@@ -503,12 +503,12 @@ def _figures(figures: Sequence[Compared]) -> Table:
                 each.why or needed(each).removeprefix("; "),
             )
         )
-    headings = ("verdict", "figure", "baseline", "candidate", "difference", "95 % sure", "allowed", "what it takes")
+    headings = ("verdict", "figure", "baseline", "candidate", "difference", "95 % sure", "allowed", "what is needed")
     return Table(headings, rows)
 
 
 def tested_lines(result: Result) -> list[str]:
-    """The version that both sides ran, and how to test another one."""
+    """The version that both sides ran, and how to test another version."""
     product = result.differences.product
     if result.versions[0]:
         return []
@@ -520,8 +520,8 @@ def tested_lines(result: Result) -> list[str]:
     }
     if not ran:
         return []
-    which = f"Both sides ran {product.capitalize()} {', '.join(sorted(ran))}, as the experiments say."
-    return [f"{which} If yours is another, test that one: --baseline-version VERSION"]
+    which = f"Both sides ran {product.capitalize()} {', '.join(sorted(ran))}, which the experiments name."
+    return [f"{which} If you run another version, test that: --baseline-version VERSION"]
 
 
 def _version_of(path: Path, product: str) -> object:
@@ -542,35 +542,35 @@ def advice(result: Result) -> list[str]:
     outcomes = [ran.outcome for ran in result.ran]
     if result.differences.untested:
         said.append(
-            "Try the keys that no gate tests by hand; --key-map FILE names experiments for keys that it can set."
+            "Test by hand the keys that no gate tests; --key-map FILE names experiments for keys that a gate can set."
         )
     open_ = [each for outcome in outcomes for each in outcome.figures if each.is_open]
     noisy = [each for each in open_ if not each.why and each.more_rounds >= MOST_ROUNDS]
     if noisy:
         said.append(
-            f"{noisy[0].figure.name} is too noisy here: use a quieter machine (`hashidrill gate --calibrate` says what"
-            f" it can show), or allow more: --margin {noisy[0].figure.name}=PERCENT"
+            f"{noisy[0].figure.name} is too noisy here: use a quieter machine (`hashidrill gate --calibrate` says which"
+            f" difference it can show), or allow a larger one: --margin {noisy[0].figure.name}=PERCENT"
         )
     sick = any(slo.state is SloState.SICK for outcome in outcomes for slo in outcome.slos)
     more = [ran for ran in result.ran if ran.more_rounds]
-    if sick:  # more rounds of it would tell no more
-        said.append("Fix what breaks with the configuration of today, or gate with experiments that hold: --suite")
+    if sick:  # more rounds would not help
+        said.append("Fix what breaks with today's configuration, or choose experiments that hold with it: --suite")
     elif more:
         said.append(_more_rounds(result, more))
     elif result.not_run and not noisy:
-        said.append("Give it time for the experiments that did not run: a longer --time-budget.")
+        said.append("Use a longer --time-budget, so that the other experiments run too.")
     if any(outcome.invalid for outcome in outcomes):
-        said.append("Look at the rounds that do not count: `hashidrill check RUN` says of each what to fix.")
+        said.append("Look at the rounds that do not count: `hashidrill check RUN` says what to fix.")
     return said
 
 
 def _more_rounds(result: Result, more: Sequence[Ran]) -> str:
-    """The time of the rounds here, and the time and rounds that would probably decide it."""
+    """How long a round takes here, and the time and rounds that would probably decide the gate."""
     most = max(more, key=lambda ran: ran.more_rounds * _round_s(ran))
     expected_s, took_s = 2 * most.member.run_s, _round_s(most)
     total = max(len(ran.rounds) + ran.more_rounds for ran in more)
     rounds = f" --rounds {min(total, MOST_ROUNDS_ASKED)}" if total > AT_MOST or most.ended == "rounds" else ""
-    # each experiment gets its share of the time, by the length of its runs
+    # each experiment gets a share of the time in proportion to the length of its runs
     shares = {each.name: each.run_s for each in result.picked.members} or {most.member.name: 1.0}
     every = sum(shares.values())
     needed_s = max(
@@ -609,17 +609,17 @@ def _experiment_page(result: Result, ran: Ran) -> Html:
 
 
 def _telling(rounds: Sequence[PlayedRound]) -> PlayedRound | None:
-    """The last round that counts; one that does not, where there is no other."""
+    """The last round that counts; if none counts, the last one that ran on both sides."""
     whole = [each for each in rounds if each.baseline and each.candidate]
     return next((each for each in reversed(whole) if not each.invalid), whole[-1] if whole else None)
 
 
 FILES = ("gate.json", "junit.xml", "gate.sarif", "summary.md", "report.html")
-"""What is always there; each experiment that ran has a page too."""
+"""The files that are always written; each experiment that ran also gets a page."""
 
 
 def write_all(result: Result, folder: Path) -> list[Path]:
-    """Returns what was written. Raises UsageError where that cannot be."""
+    """Writes all forms of the result and returns their files. Raises UsageError if a file cannot be written."""
     texts = {
         "gate.json": as_text(result),
         "junit.xml": as_junit(result),
@@ -637,9 +637,9 @@ def write_all(result: Result, folder: Path) -> list[Path]:
 
 
 def clear(folder: Path) -> None:
-    """Takes away the result of an earlier gate: one that ends without a result must not leave the last one's.
+    """Removes the result of an earlier gate: a gate that ends without a result must not leave an old one.
 
-    Raises UsageError where that cannot be.
+    Raises UsageError if a file cannot be removed.
     """
     try:
         if folder.is_dir():
@@ -650,7 +650,7 @@ def clear(folder: Path) -> None:
 
 
 def check_writable(folder: Path) -> None:
-    """Raises UsageError before anything runs, rather than after ten minutes."""
+    """Raises UsageError before anything runs if the folder cannot be written, rather than after ten minutes."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / ".writable"

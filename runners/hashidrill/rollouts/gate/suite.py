@@ -1,4 +1,4 @@
-"""The experiments of a gate: a suite, those for the changed keys first, as many as fit into the time."""
+"""The experiments of a gate: as many of a suite as the time allows, first those that test the changed keys."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ KeyMap = Mapping[str, Sequence[Mapping[str, Any]]]
 
 @dataclass(frozen=True)
 class Member:
-    """One experiment of a suite. `mattering`: the changed keys that the map names it for, and why."""
+    """One experiment of a suite. `mattering`: the changed keys for which the map names it; `why`: the map's reason."""
 
     name: str
     path: Path
@@ -43,12 +43,12 @@ Runs = Callable[[Member], int]
 
 @dataclass(frozen=True)
 class Picked:
-    """The experiments to run, in order, and those without time."""
+    """The experiments to run, in order, and those for which there is no time."""
 
     members: tuple[Member, ...]
     left: tuple[Member, ...]
     unmapped: tuple[str, ...]
-    """Changed keys for which no experiment is known to matter."""
+    """Changed keys that no experiment is known to test."""
 
 
 def suite(names: Sequence[str], product: str) -> list[Member]:
@@ -65,18 +65,16 @@ def suite(names: Sequence[str], product: str) -> list[Member]:
                 found.setdefault(member.name, member)
             elif not tagged:
                 raise UsageError(
-                    f"--suite {name}: this experiment has no {product.capitalize()}, whose change is gated"
+                    f"--suite {name}: this experiment has no {product.capitalize()}, so it cannot test this change"
                 )
     if not found:
         what = ", ".join(names) or "nothing"
-        raise UsageError(
-            f"--suite {what}: no experiment in it has a {product.capitalize()}; `hashidrill list` shows all"
-        )
+        raise UsageError(f"--suite {what}: no experiment in it has {product.capitalize()}; `hashidrill list` shows all")
     return list(found.values())
 
 
 def _tagged(tag: str) -> list[tuple[Path, Experiment]]:
-    """Tags stand in an experiment's own file, never in a base: one without the word need not be loaded."""
+    """Tags are in an experiment's own file, never in a base: a file without the word need not be loaded."""
     told = [path for path in list_experiments() if tag.encode() in path.read_bytes()]
     loaded = [(path, load_experiment(path)) for path in told]
     return [(path, experiment) for path, experiment in loaded if tag in experiment.metadata.tags]
@@ -87,12 +85,12 @@ def _named(name: str) -> tuple[Path, Experiment]:
         path = find_experiment(name)
     except UnknownNameError as error:
         tags = sorted({tag for each in list_experiments() for tag in load_experiment(each).metadata.tags})
-        raise UnknownNameError(f"--suite {name}: {error}; nor is it a tag: {near(name, tags)}") from None
+        raise UnknownNameError(f"--suite {name}: {error}; it is not a tag either: {near(name, tags)}") from None
     return path, load_experiment(path)
 
 
 def key_map(more: Path | None = None) -> KeyMap:
-    """The map that ships, with the user's own in front of it. Raises UsageError for one that is not as it should be."""
+    """The shipped map, with the user's groups before the shipped ones. Raises UsageError if the user's is invalid."""
     own = shipped("keys.yaml")
     if more is None:
         return dict(own)
@@ -101,22 +99,22 @@ def key_map(more: Path | None = None) -> KeyMap:
     except OSError as error:
         raise UsageError(f"{more}: cannot be read: {(error.strerror or str(error)).lower()}") from None
     except (YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"{more}: is no YAML: {str(error).splitlines()[0]}") from None
+        raise UsageError(f"{more}: is not YAML: {str(error).splitlines()[0]}") from None
     checked = _checked(read, more)
     return {product: [*checked.get(product, []), *own[product]] for product in PRODUCTS}
 
 
 def _checked(read: Any, file: Path) -> dict[str, list[dict[str, Any]]]:
     if not isinstance(read, dict) or not read.keys() <= PRODUCTS.keys():
-        raise UsageError(f"{file}: at the top there are {', '.join(PRODUCTS)}, and below each a list of groups")
+        raise UsageError(f"{file}: the top-level keys are {', '.join(PRODUCTS)}, each with a list of groups")
     for product, groups in read.items():
         for number, group in enumerate(groups if isinstance(groups, list) else [None], start=1):
             where = f"{file}: {product}, group {number}"
             if not isinstance(group, dict) or not {"keys", "experiments"} <= group.keys() <= {*_GROUP}:
-                raise UsageError(f"{where}: has `keys`, `experiments` and `why`, and nothing else")
+                raise UsageError(f"{where}: a group has only `keys`, `experiments` and `why`")
             for part in ("keys", "experiments"):
                 if not isinstance(group[part], list) or not all(isinstance(one, str) for one in group[part]):
-                    raise UsageError(f"{where}: `{part}` is a list of names")
+                    raise UsageError(f"{where}: `{part}` must be a list of names")
             for name in group["experiments"]:
                 try:
                     find_experiment(name)
@@ -131,11 +129,11 @@ _GROUP = ("keys", "experiments", "why")
 def picked(
     members: Sequence[Member], product: str, changed: Sequence[str], mapped: KeyMap, *, budget_s: float, runs: Runs
 ) -> Picked:
-    """In order of importance: first the experiments that the map names for the changed keys, then the rest of the
+    """Picks experiments by importance: first those that the map names for the changed keys, then the rest of the
     suite.
 
-    Experiments that matter for more of the keys, and that stand earlier in their lists, go first. Takes experiments,
-    each with the number of runs in `runs`, while the budget lasts; takes at least one.
+    Experiments that test more of the keys, and that are earlier in their lists, come first. Picks experiments while
+    their time, `runs` of each, fits the budget; always picks at least one.
     """
     worth: dict[str, float] = {}
     keys: dict[str, list[str]] = {}
@@ -145,12 +143,14 @@ def picked(
         groups = [group for group in mapped.get(product, ()) if any(_stands_for(each, key) for each in group["keys"])]
         if not groups:
             unmapped.append(key)
-        for group in groups[:1]:  # the most specific: the user's own, then the shipped ones in their order
+        for group in groups[:1]:  # the user's groups come first, then the shipped ones in their order
             for rank, name in enumerate(group["experiments"]):
                 worth[name] = worth.get(name, 0.0) + 1 / (1 + rank)
                 keys.setdefault(name, []).append(key)
                 why.setdefault(name, str(group.get("why", "")))
-    ranked = sorted(members, key=lambda member: -worth.get(member.name, 0.0))  # stable: else the suite's own order
+    ranked = sorted(
+        members, key=lambda member: -worth.get(member.name, 0.0)
+    )  # stable: equal ones stay in the suite's order
     chosen: list[Member] = []
     left: list[Member] = []
     spent = 0.0

@@ -1,10 +1,10 @@
 """Computes the gate's verdict from the rounds.
 
-Of one experiment: a figure that is surely worse, or an expectation that holds for the baseline and breaks for the
+One experiment: a figure that is surely worse, or an expectation that holds for the baseline and breaks for the
 candidate, is a regression. An expectation that breaks for both shows a sick baseline, so the gate cannot tell. The gate
-is also undecided if a deciding figure stays undecided, or an expectation broke once. Runs that were INVALID, or
-expectations that could not be judged, on one side only hide that side's behaviour, so the rest does not pass. Of a
-suite: one regression anywhere is a regression, and one experiment without an answer keeps the suite from passing.
+is also undecided if a deciding figure stays undecided, or if an expectation broke once. If only one side has INVALID
+runs, or expectations that could not be judged, they hide that side's behaviour, so the gate does not pass. A suite:
+one regression anywhere is a regression, and one undecided experiment keeps the suite from passing.
 """
 
 import math
@@ -28,14 +28,14 @@ from hashidrill.rollouts.gate.suite import Member, Picked
 OFTEN = 2
 """Rounds that must agree before an expectation counts as broken: one run may have had bad luck."""
 OUTWEIGHS = 3
-"""How many times as often it must break for the candidate alone as for the baseline alone."""
+"""An expectation must break for the candidate alone at least this many times as often as for the baseline alone."""
 OFTEN_KNOWN = 3
-"""Rounds in which a known issue must show for the candidate alone, and in no other way: it may come and go."""
+"""Rounds in which a known issue must show for the candidate alone, and no rounds otherwise: it may come and go."""
 STEADY = "steady state"
 
 
 class GateVerdict(StrEnum):
-    """A gate's result. `exit_code` is what the process ends with."""
+    """A gate's result. `exit_code` is the exit code of the process."""
 
     REGRESSION = "regression"
     CANNOT_TELL = "cannot tell"
@@ -71,7 +71,7 @@ class Slo:
 
     @property
     def judged(self) -> list[tuple[bool | None, bool | None]]:
-        """The rounds in which it was judged on both sides: state and counts come from these."""
+        """The rounds in which it was judged on both sides; only they determine state and counts."""
         return [pair for pair in self.pairs if None not in pair]
 
     @property
@@ -85,13 +85,13 @@ class Slo:
             return SloState.SICK
         if not known:
             return SloState.UNKNOWN
-        # a round in which the baseline broke as well shows nothing of the candidate
+        # a round in which the baseline broke too says nothing about the candidate
         healthy = sum(pair[0] is True for pair in known)
         return SloState.UNSURE if worse or healthy < OFTEN or self.unjudged else SloState.HELD
 
     @property
     def unjudged(self) -> int:
-        """Rounds in which it could not be judged for the candidate alone, if they are too many to be chance."""
+        """The number of rounds in which only the candidate could not be judged; 0 if it may be chance."""
         lacking = sum(pair[1] is None and pair[0] is not None for pair in self.pairs)
         return lacking if lacks_alone(lacking, sum(pair[0] is None for pair in self.pairs)) else 0
 
@@ -102,20 +102,20 @@ class Slo:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of one experiment's rounds: `figures` and `slos`, and why rounds did not count."""
+    """The result of one experiment's rounds: `figures`, `slos`, and in `invalid` why rounds did not count."""
 
     experiment: str
     figures: tuple[Compared, ...] = ()
     slos: tuple[Slo, ...] = ()
     invalid: tuple[str, ...] = ()
     rounds: int = 0
-    """Those that count."""
+    """The number of rounds that count."""
     doubts: tuple[str, ...] = ()
-    """Why these rounds do not tell, whatever was measured in them."""
+    """Why these rounds cannot decide, whatever was measured in them."""
     without: tuple[str, ...] = ()
-    """Changes without effect: what the agents themselves report is the same on both sides."""
+    """Changes without effect: the agents themselves report the same on both sides."""
     no_change: bool = False
-    """Whether that is all there is: every change is without effect, and the agents report nothing else either."""
+    """Whether no change has an effect, and the agents' reports do not differ otherwise."""
 
     @property
     def verdict(self) -> GateVerdict:
@@ -149,7 +149,7 @@ class Outcome:
     def unsure(self) -> list[str]:
         """The reasons why the gate is undecided; empty if it is decided."""
         found = [
-            f"the baseline is itself sick: {slo.title} holds in {slo.counted(0)} rounds of it"
+            f"the baseline itself is sick: {slo.title} holds in {slo.counted(0)} of its rounds"
             for slo in self.slos
             if slo.state is SloState.SICK
         ]
@@ -159,7 +159,7 @@ class Outcome:
             return ["no round counts", *self.invalid]
         found += self.doubts
         if not self.slos and not any(each.figure.decides for each in self.figures):
-            found.append("nothing was judged, and no figure was measured that decides")
+            found.append("nothing was judged, and no deciding figure was measured")
         found += [_open_slo(slo) for slo in self.slos if slo.state in {SloState.UNSURE, SloState.UNKNOWN}]
         open_ = [each for each in self.figures if each.is_open]
         whys = dict.fromkeys(each.why for each in open_ if each.why)
@@ -189,7 +189,7 @@ def _open_slo(slo: Slo) -> str:
 
 
 def lacks_alone(candidate: int, baseline: int) -> bool:
-    """Takes the numbers of runs that lack something, and says whether that is more than bad luck of the candidate."""
+    """Given how many runs of each side lack something: whether the candidate's are too many to be bad luck."""
     return candidate >= OFTEN and candidate >= OUTWEIGHS * baseline
 
 
@@ -216,7 +216,7 @@ def needed(each: Compared) -> str:
 
 
 def whole(outcomes: Iterable[Outcome]) -> GateVerdict:
-    """The verdict of a suite: it fails with a failing member, and cannot pass with an undecided one."""
+    """The verdict of a suite: a failing member makes it fail, and an undecided one keeps it from passing."""
     verdicts = {outcome.verdict for outcome in outcomes}
     order = (
         GateVerdict.REGRESSION,
@@ -231,7 +231,7 @@ def whole(outcomes: Iterable[Outcome]) -> GateVerdict:
 def slos_of(
     judged: Sequence[tuple[RunVerdict, RunVerdict]], unsteady: Sequence[Mapping[str, bool]] = ()
 ) -> tuple[Slo, ...]:
-    """The expectations of these rounds (baseline, candidate), and the steady state where it failed to hold for a side.
+    """The expectations of these rounds (baseline, candidate), and the steady state if it failed to hold for a side.
 
     `unsteady`: for each round that was played, whether the steady state never held on `baseline` and on `candidate`.
     """
@@ -245,7 +245,7 @@ def slos_of(
 
 
 def _slo(title: str, judged: Sequence[tuple[RunVerdict, RunVerdict]]) -> Slo:
-    """A known issue that the baseline has too breaks as it is known to; one that only the candidate has is broken."""
+    """A known issue counts as broken only if the candidate alone has it in all rounds."""
     findings = [(_finding(one, title), _finding(other, title)) for one, other in judged]
     returned = bool(findings) and set(findings) == {(Finding.FIXED, Finding.KNOWN)}
     bad = {Finding.BROKEN, Finding.KNOWN} if returned else {Finding.BROKEN}
@@ -260,14 +260,14 @@ def _slo(title: str, judged: Sequence[tuple[RunVerdict, RunVerdict]]) -> Slo:
 
 
 def _finding(verdict: RunVerdict, title: str) -> Finding:
-    """A guardrail that did not trip is not judged, and held; only one that was blind is INVALID."""
+    """A guardrail that did not trip has no judgement and counts as held; one that could not measure is INVALID."""
     absent = Finding.HELD if title.startswith(f"{GUARDRAIL}(") else Finding.INVALID
     return next((each.finding for each in verdict.judgements if each.title == title), absent)
 
 
 @dataclass(frozen=True)
 class PlayedRound:
-    """One recording of each side, and why it does not count, if it does not."""
+    """One recording of each side, and why the round does not count; "" if it counts."""
 
     baseline: Path | None
     candidate: Path | None
@@ -283,7 +283,7 @@ class Ran:
     """Why no more rounds were played."""
     seconds: float = 0.0
     ended: Stopped = "rounds"
-    """The same, for a program."""
+    """Why no more rounds were played, as a code."""
 
     @property
     def more_rounds(self) -> int:
@@ -301,12 +301,12 @@ class Ran:
 
 @dataclass(frozen=True)
 class Audited:
-    """The audit of the files that changed. `new` are the findings that the baseline does not have."""
+    """The audit of the changed files. `new` are the findings that the baseline does not have."""
 
     findings: tuple[AuditFinding, ...] = ()
     new: tuple[AuditFinding, ...] = ()
     limit: Severity | None = Severity.ERROR
-    """From which severity on a new finding is a regression; None for never."""
+    """The lowest severity at which a new finding is a regression; None for never."""
 
     @property
     def failing(self) -> list[AuditFinding]:
@@ -329,8 +329,8 @@ class Result:
 
     @property
     def version(self) -> str:
-        """The product's version on the baseline: the given one, or those of the chosen experiments; "" if none is
-        chosen.
+        """The baseline's version of the product: the given one, or the chosen experiments' versions; "" if no
+        experiment is chosen.
         """
         services = [each.experiment.datacenter.services for each in (*self.picked.members, *self.picked.left)]
         own = {str(getattr(of.get(self.differences.product), "version", "")) for of in services}
@@ -353,7 +353,7 @@ class Result:
 
     @property
     def tested(self) -> GateVerdict:
-        """What the experiments say, of what they tested."""
+        """The verdict on what the experiments tested."""
         return GateVerdict.NO_CHANGE if self.equal else whole(each.outcome for each in self.ran)
 
     @property
@@ -363,7 +363,7 @@ class Result:
         return [member for member in (*self.picked.members, *self.picked.left) if member.name not in done]
 
     def blamed(self, ran: Ran) -> Sequence[Change]:
-        """The changed keys that this experiment matters for; all of them where the map names none."""
+        """The changed keys that this experiment tests; all changed keys if the map names none for it."""
         mattering = [change for change in self.differences.changes if change.key in ran.member.mattering]
         return mattering or self.differences.changes
 
@@ -392,7 +392,7 @@ class Result:
             return [*untested, "nothing that can be compared differs, and nothing ran"]
         said = ["it was interrupted"] if self.interrupted and self.verdict is not GateVerdict.NO_CHANGE else []
         if untested and tested in {GateVerdict.IMPROVEMENT, GateVerdict.NO_REGRESSION}:
-            said.append(f"what was tested: {tested}")
+            said.append(f"the tested part: {tested}")
         said += dict.fromkeys(line for each in self.ran for line in each.outcome.without)
         for each in self.ran:
             outcome = each.outcome
@@ -409,16 +409,16 @@ class Result:
 def audited(
     product: str, baseline: Sequence[Source], candidate: Sequence[Source], *, limit: Severity | None
 ) -> Audited:
-    """Starts nothing. Findings name files as people know them.
+    """Audits both sides' files; starts nothing. Findings name files as people know them.
 
-    A file that is gone changes what the others come to: what is new since then counts, wherever it stands.
+    A removed file can change the meaning of the other files, so a new finding counts in whichever file it is.
     """
     if [source.text for source in baseline] == [source.text for source in candidate]:
         return Audited(limit=limit)
     before = {source.text for source in baseline}
     names = {source.shown for source in candidate if source.text not in before}
     known = {(each.rule_id, each.message) for each in _findings(product, baseline)}
-    found = _findings(product, candidate)  # together: what one file lacks another one may say
+    found = _findings(product, candidate)  # together, because another file may set what one file lacks
     new = tuple(each for each in found if (each.rule_id, each.message) not in known)
     return Audited(tuple(each for each in found if each.path in names or each in new), new, limit)
 

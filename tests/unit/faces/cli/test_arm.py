@@ -68,7 +68,7 @@ def test_an_arming_that_cannot_be_is_refused_with_exit_code_2(arguments, said, a
 
 @pytest.mark.parametrize("command", [["arm", "raft/slow-leader-disk"], ["disarm"], ["stop"], ["stop", "--release"]])
 def test_without_consul_there_is_nothing_to_say_it_to(command, attach):
-    with pytest.raises(HashidrillError, match="are kept in Consul") as wrong:
+    with pytest.raises(HashidrillError, match="Consul keeps the stop button") as wrong:
         call("staging", *command, "--attach", attach("nomad"))
     assert wrong.value.exit_code == 2
 

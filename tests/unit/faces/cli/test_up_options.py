@@ -51,7 +51,7 @@ def test_a_product_whose_binary_has_no_ui_is_given_by_its_api_and_the_reason(mon
         said = " ".join(CliRunner().invoke(app, ["lab", *command]).output.split())
         assert "Consul UI" in said
         assert "Nomad UI" not in said
-        assert "http://127.0.0.1:2/v1/ (no UI: this nomad was built from source; HASHIDRILL_NOMAD=/path" in said
+        assert "http://127.0.0.1:2/v1/ (no UI: this nomad was built from source; for the vendor's binary, set" in said
 
 
 def test_by_default_there_is_consul_alone_and_no_ui(up):

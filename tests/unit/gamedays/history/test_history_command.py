@@ -188,7 +188,7 @@ def test_a_name_without_its_folder_is_enough_where_one_experiment_has_it(hashidr
     store(planted(3, series="nomad/slow-leader-disk"))
     code, _, err = hashidrill("history", "list", "slow-leader-disk")
     assert code == 2
-    assert "say nomad/slow-leader-disk or raft/slow-leader-disk" in " ".join(err.split())
+    assert "write nomad/slow-leader-disk or raft/slow-leader-disk" in " ".join(err.split())
     assert "run-0003" in hashidrill("history", "list", "nomad/slow-leader-disk")[1]
 
 

@@ -323,7 +323,7 @@ def test_a_search_without_enough_runs_says_what_it_takes(box):
     result = box.keys("--tries", "4", "--json")
     document = json.loads(result.stdout)
     assert (result.exit_code, document["found"]) == (3, [])
-    assert "more runs: resume it with --tries" in document["takes"]
+    assert "more runs: resume with --tries" in document["takes"]
 
 
 @pytest.mark.lie

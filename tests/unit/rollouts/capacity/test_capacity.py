@@ -155,7 +155,7 @@ def test_what_crashes_twice_ends_the_search_under_its_own_name():
 
 def test_an_end_that_was_not_repeated_is_said():
     found = search(Value.parse("50/s"), limit_at(330), tries=7)
-    assert "308/s was not run often enough for 2 to agree (--tries)" in command.answer(found, "x")
+    assert "308/s was not run often enough for 2 runs to agree (--tries)" in command.answer(found, "x")
     assert "often" not in command.answer(search(Value.parse("50/s"), limit_at(330), repeat=1), "x", 1)
 
 
@@ -182,7 +182,7 @@ def test_a_value_keeps_its_unit_and_has_three_digits(text, number, written):
 
 @pytest.mark.parametrize("text", ["", "fast", "-5/s", "0/s", True, None, {"a": 1}, "50/s/s 5"])
 def test_what_is_no_value_is_bad_usage(text):
-    with pytest.raises(UsageError, match="it is a number over 0 with its unit"):
+    with pytest.raises(UsageError, match="write a number over 0 with its unit"):
         Value.parse(text)
 
 

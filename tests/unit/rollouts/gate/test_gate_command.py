@@ -77,7 +77,7 @@ class TestTheSuite:
             suite(["locks"], "vault")
 
     def test_what_is_neither_a_name_nor_a_tag_has_near_ones_of_both(self):
-        with pytest.raises(UnknownNameError, match=r"killed-leader.*nor is it a tag"):
+        with pytest.raises(UnknownNameError, match=r"killed-leader.*it is not a tag either"):
             suite(["raft/killed-leadr"], "consul")
 
 
@@ -127,7 +127,7 @@ class TestAMapOfOnesOwn:
                 "consul: [{keys: [a], experiments: [raft/kiled-leader]}]",
                 "group 1: there is no experiment.*killed-leader",
             ),
-            ("a: [", "is no YAML"),
+            ("a: [", "is not YAML"),
         ],
     )
     def test_what_is_wrong_with_it_is_said(self, tmp_path, text, said):
@@ -232,7 +232,7 @@ class TestWhatCannotBeTold:
 
     def test_an_agent_that_only_one_side_has_ends_it(self, two):
         (two[0] / "client.hcl").unlink()
-        with pytest.raises(UsageError, match=r"the baseline has agents that are server, and the candidate .*--role"):
+        with pytest.raises(UsageError, match=r"the baseline's agents are server, the candidate's .*--role"):
             compared(*two)
         assert len(compared(*two, role="server").changes) == 1
 
@@ -286,7 +286,7 @@ BOTH = ["--baseline", "a.hcl", "--candidate", "b.hcl"]
         (["--baseline", "none.hcl", "--candidate", "a.hcl"], "none.hcl: there is no such file or directory"),
         (["--baseline", "a.hcl", "--candidate", "broken.hcl"], "broken.hcl:1:9: a } is missing"),
         (["--baseline", "a.hcl", "--candidate", "b.hcl", "--product", "consl"], "there is no product 'consl'"),
-        (["--baseline", "a.hcl", "--candidate", "b.hcl", "--suite", "nothing"], "nor is it a tag"),
+        (["--baseline", "a.hcl", "--candidate", "b.hcl", "--suite", "nothing"], "it is not a tag either"),
         (["--baseline", "a.hcl", "--candidate", "b.hcl", "--suite", "retry/vault-503"], "has no Consul"),
         (["--baseline", "a.hcl", "--candidate", "b.hcl", "--time-budget", "10"], "--time-budget: "),
         (["--baseline", "a.hcl", "--candidate", "b.hcl", "--role", "leaders"], "Consul has all, server, client"),
@@ -295,7 +295,7 @@ BOTH = ["--baseline", "a.hcl", "--candidate", "b.hcl"]
         (["--baseline", "a.hcl", "--candidate", "b.hcl", "--margin", "cpu=nan"], "write it like"),
         (["--baseline", "a.hcl", "--candidate", "b.hcl", "--margin", "kv-write.latency.p50=5%"], "has this figure"),
         (["--baseline", "a.hcl", "--candidate", "b.hcl", "--key-map", "none.yaml"], "none.yaml: cannot be read"),
-        (["--calibrate", "--suite", "nothing"], "nor is it a tag"),
+        (["--calibrate", "--suite", "nothing"], "it is not a tag either"),
         (["--calibrate", "--baseline", "a.hcl", "--candidate", "b.hcl"], "against itself: leave out --baseline"),
         (["--baseline", "a.hcl", "--candidate", "b.hcl", "--time-budget", "0s"], "too short to run anything"),
         ([*BOTH, "--time-budget", "20s"], "--time-budget 20s: one round of config/rollout-year-end, which"),

@@ -97,7 +97,7 @@ class TestReading:
         [
             ("a.hcl", "limits { ", "a.hcl:1:10: a } is missing"),
             ("a.json", '{"a": x}', "a.json:1:7: not JSON"),
-            ("a.json", "[1]", "a.json:1:1: a configuration is an object"),
+            ("a.json", "[1]", "a.json:1:1: a configuration must be an object"),
         ],
     )
     def test_what_does_not_read_is_named_with_its_place(self, tmp_path, name, text, said):
@@ -343,9 +343,9 @@ class TestWhatGitDoesNotHave:
     @pytest.mark.parametrize(
         ("having", "said"),
         [
-            ({"HEAD"}, "the baseline, main, has no file at consul.d, and the candidate, HEAD, has: a first config"),
-            ({"main"}, "the candidate, HEAD, has no file at consul.d, and the baseline, main, has"),
-            (set(), "neither main nor HEAD has a file at consul.d; --path counts"),
+            ({"HEAD"}, "the baseline, main, has no file at consul.d, but the candidate, HEAD, does: a first config"),
+            ({"main"}, "the candidate, HEAD, has no file at consul.d, but the baseline, main, does"),
+            (set(), "neither main nor HEAD has a file at consul.d; --path starts"),
         ],
     )
     def test_a_path_that_a_side_lacks_is_said_with_that_side_as_typed(

@@ -123,13 +123,13 @@ class TestOneExperiment:
         runs.back_s = lambda _config: 15.0
         result = gated(multiplier(3), multiplier(7))
         assert result.verdict is GateVerdict.CANNOT_TELL
-        assert "the baseline is itself sick: writes_recover" in result.reasons[0]
+        assert "the baseline itself is sick: writes_recover" in result.reasons[0]
         assert len(runs.played) == 4
 
     @pytest.mark.parametrize(
         ("end", "why"),
         [
-            ("steady-state", "the baseline is itself sick: steady state"),
+            ("steady-state", "the baseline itself is sick: steady state"),
             ("starved", "no round counts"),
             ("unfit", "no round counts"),
         ],
@@ -411,7 +411,7 @@ class TestFaces:
             told = json.loads((each.candidate / "run.json").read_text())
             (each.candidate / "run.json").write_text(json.dumps(told | {"versions": {"consul": "1.22.2"}}))
         [line] = tested_lines(regression)
-        assert line.startswith("Both sides ran Consul 1.22.2, as the experiments say. If yours is another,")
+        assert line.startswith("Both sides ran Consul 1.22.2, which the experiments name. If you run another version,")
         assert line in pages(regression)["report.html"]
         assert tested_lines(replace(regression, versions=("1.10.3", "1.22.2"))) == []
 
@@ -455,7 +455,7 @@ class TestCalibration:
         )
         lines = list(calibration_lines(found))
         [latency] = [line for line in lines if "kv-writes.latency.p50" in line]
-        share = float(re.search(r"shows a difference of (\d+)%", latency)[1])
+        share = float(re.search(r"a difference of (\d+)% shows", latency)[1])
         assert 2 <= share <= 15  # the noise that was planted is 3 % a run
         assert list((tmp_path / "kept").iterdir())
 
