@@ -1,1 +1,1 @@
-"""Programs under test: the battery that says whether a client retries, and the audit of configuration and code."""
+"""Tests of clients: the battery that shows how a client retries, and the audit of configuration and code."""

@@ -108,7 +108,7 @@ UNMEASURABLE = {
     "fails": (
         ["python3", "-c", "import urllib.request as u; u.urlopen('{url}').read(); raise SystemExit(5)"],
         3,
-        "without any fault it fails already (exit status 5; it was answered 200)",
+        "it fails even without a fault (exit status 5; the answers were 200)",
     ),
     "does-not-end": (
         ["python3", "-c", "import time, urllib.request as u; u.urlopen('{url}').read(); time.sleep(86397)"],

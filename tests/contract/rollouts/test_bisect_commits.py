@@ -259,7 +259,7 @@ def test_a_build_that_does_not_use_what_is_committed_is_noticed(programs):
             commits.resolved(name)
         return commits.alike(*commits.names[:2])
 
-    said = "ingest.py: the same at both commits, byte by byte; does the build use what is committed?"
+    said = "ingest.py: the same at both commits, byte by byte; does the build use the committed?"
     assert alike("echo prebuilt > ingest.py") == Alike(said)
     assert alike("cp consul.hcl ingest.py") is None
 

@@ -1,13 +1,13 @@
-"""The battery: one command, run once for each fault behind a tap of its own, and judged (`run_battery`).
+"""The battery: one command, run behind a tap for each fault, and judged (`run_battery`).
 
-1. Runs the command once without a fault: it must succeed, and make a request. A KV key that it reads and that is not
-   there is put there first.
-2. Once with each fault that comes once, and once with each that lasts, several at a time: waiting costs nothing. A
-  client that heeds Retry-After gets a short wait many times, then one wait that is longer than all of these.
-3. Timing: runs many independent clients with a lasting fault, next to reference clients that sleep the same fixed gaps.
-  If the result varies, runs the fault a few more times.
+1. Runs the command once without a fault: it must succeed, and make a request. A KV key that it reads and that does not
+   exist is created first.
+2. Runs it once with each fault that comes once, and once with each that lasts, several at a time, because waiting is
+  cheap. A client that heeds Retry-After gets a short wait many times, then a wait that is longer than all of these.
+3. Timing: runs many independent clients with a lasting fault, together with reference clients that sleep the same fixed
+  gaps. If the result varies, runs the fault a few more times.
 
-Runs all that a verdict needs, whichever faults are selected.
+Runs everything that a verdict needs, whichever faults are selected.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ from hashidrill.core.util.processes import SOONER
 
 @dataclass(frozen=True)
 class Settings:
-    """The caller's settings. `faults`: names to be given; empty for all."""
+    """The caller's settings. `faults`: the faults to test; empty for all."""
 
     deadline_s: float = catalogue.DEADLINE_S
     most_retries: int = catalogue.MOST_RETRIES
@@ -57,13 +57,13 @@ class Settings:
     faults: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
     certificate: Path | None = None
-    """Key and certificate (PEM) for the taps to listen with TLS; the environment has to make the command trust it."""
+    """Key and certificate (PEM) of taps that listen with TLS; the environment must make the command trust it."""
 
     def wants(self, fault: str) -> bool:
         return not self.faults or fault in self.faults
 
     def baselines(self, verdict: str) -> list[str]:
-        """The faults that were not selected, and that this verdict compares with those that were."""
+        """The faults that were not selected, but with which this verdict compares the selected faults."""
         about = catalogue.VERDICTS[verdict]
         selected = any(self.wants(fault) for fault in about.battery_faults)
         return [fault for fault in about.baseline if selected and not self.wants(fault)]
@@ -71,7 +71,7 @@ class Settings:
 
 @dataclass
 class Measured:
-    """The results of one command's runs: by fault; why a fault could not be given; and the timing runs."""
+    """The results of one command's runs by fault, why a fault could not be injected, and the timing runs."""
 
     command: list[str]
     settings: Settings
@@ -86,13 +86,13 @@ class Measured:
     reused: Run | None = None
     backwards: Run | None = None
     too_quick: str = ""
-    """Why nothing says whether it succeeds after one refusal."""
+    """Why it is unknown whether the client succeeds after one refusal; "" if it is known."""
     impossible: dict[str, str] = field(default_factory=dict)
     timed_fault: str = ""
     timed: list[Run] = field(default_factory=list)
     reference: list[Run] = field(default_factory=list)
     reference_gaps_s: list[float] = field(default_factory=list)
-    """The gaps of the reference client, the same in all of its runs."""
+    """The gaps of the reference client, the same in all its runs."""
 
     @property
     def blocking(self) -> bool:
@@ -100,29 +100,29 @@ class Measured:
 
     @property
     def work_s(self) -> float:
-        """Processor time of one more attempt, in seconds."""
+        """Processor time that one more attempt takes, in seconds."""
         plain = [self.plain] if self.plain is not None else []
         return timing.work_s([*plain, *self.once.values(), *(run for runs in self.lasting.values() for run in runs)])
 
 
 _STARTING_AT_ONCE = 2
-"""Commands that have not made a request yet: a machine's cores are busy with those."""
+"""The most commands at a time that have not made a request yet, because starting them keeps the cores busy."""
 _LONGEST_WAIT_S = 0.5
 _TIME_FOR_THE_REST_S = 2
-"""The part of the deadline for start and request, besides the longest requested wait."""
+"""The part of the deadline that start and request need in addition to the longest requested wait."""
 _GAPS_WANTED = 6
 _REFERENCE_GAPS_AT_MOST = 6
 _TRIES = 12
 _MORE_ALONE = 4
 _CROWDED = 0.5
-"""If a client that runs alone has gaps shorter than this share of those of many clients, the many may wait for each
-other's work.
+"""If a client that runs alone has gaps shorter than this share of the gaps of many clients, the many may delay each
+other.
 """
 Say = Callable[[str], None]
 
 
 class Battery:
-    """Runs a command behind taps. `slots` limits how many commands start at a time, also over several batteries."""
+    """Runs a command behind taps. `slots` limits how many commands start at a time; several batteries may share it."""
 
     def __init__(
         self,
@@ -146,12 +146,12 @@ class Battery:
         self._tls = None if certificate is None else server_side(certificate)
 
     async def measure(self) -> Measured:
-        """All runs. Raises CommandError or UsageError for a command that cannot be measured, UpstreamError."""
+        """Makes all runs. Raises CommandError or UsageError if the command cannot be measured; UpstreamError."""
         await self._plain()
         measured = self._measured
         if not measured.long_running:
             await _all([*(self._once(fault) for fault in self._faults_once()), self._reused(), self._retry_after()])
-            with contextlib.suppress(DoubtError):  # the verdicts meet it too
+            with contextlib.suppress(DoubtError):  # the verdicts raise it again
                 await self._timing()
         if measured.blocking and self.settings.wants("index-backwards"):
             measured.backwards = await self._one(First("index-backwards"))
@@ -169,7 +169,7 @@ class Battery:
             raise UpstreamError(tap.upstream_errors[0])
         if not tap.attempts:
             raise CommandError(
-                f"{name}: {ended.note}, and it made no request to the tap. Put {{url}} where the address goes, or let"
+                f"{name}: {ended.note}, but it made no request to the tap. Put {{url}} where the address goes, or let"
                 " it read CONSUL_HTTP_ADDR, NOMAD_ADDR, VAULT_ADDR or http_proxy." + _quoted(ended)
             )
         self._measured.plain = self._run_of(ended, tap.attempts)
@@ -177,13 +177,13 @@ class Battery:
             if not self._measured.blocking:
                 raise CommandError(
                     f"{name}: without any fault it was {ended.note}: the battery needs a command that does one"
-                    " operation and ends; --timeout says how long one may take." + _quoted(ended)
+                    " operation and ends; --timeout says how long an operation may take." + _quoted(ended)
                 )
             self._measured.long_running = True
         elif not ended.ok:
             said = sorted({attempt.status for attempt in tap.attempts})
             raise CommandError(
-                f"{name}: without any fault it fails already ({ended.note}; it was answered"
+                f"{name}: it fails even without a fault ({ended.note}; the answers were"
                 f" {', '.join(map(str, said))}): its retries cannot be judged." + _quoted(ended)
             )
 
@@ -219,7 +219,7 @@ class Battery:
             self._measured.lasting[fault] = []
             if not self._measured.once[fault].doubt and self._measured.once[fault].retries:
                 await self._lasting(fault)
-            else:  # a fault without a retry once will not be retried later
+            else:  # without a retry after one fault, a lasting fault shows nothing new
                 self._measured.lasting[fault] = [self._measured.once[fault]]
 
     async def _lasting(self, fault: str, attempts: int = catalogue.UNBOUNDED_ATTEMPTS) -> None:
@@ -227,7 +227,7 @@ class Battery:
         self._measured.lasting[fault].append(await self._one(Always(fault), attempts=attempts))
 
     async def _reused(self) -> None:
-        """A reset on a reused connection: the command reuses one itself, or a redirect makes it reuse one."""
+        """Resets a reused connection. If the command does not reuse connections, a redirect makes it reuse one."""
         if not self.settings.wants("reset-after-reused"):
             return
         plain = self._measured.plain
@@ -235,10 +235,10 @@ class Battery:
         self._measured.reused = await self._one(OnceReused("reset-after-reused", redirect=not naturally))
 
     async def _refused(self) -> Run:
-        """A client that retries within microseconds may be refused again before the port is open; then the run is
-        repeated.
+        """Refuses one connection. A client that retries within microseconds may be refused again before the port is
+        open; then the run is repeated.
 
-        A later client may be faster. Raises FaultError where refusals cannot be counted.
+        Raises FaultError if refusals cannot be counted.
         """
         for left in reversed(range(_TRIES)):
             run = await self._one(First("refused"))
@@ -258,11 +258,11 @@ class Battery:
         return self._run_of(ended, tap.attempts)
 
     async def _retry_after(self) -> None:
-        """Once each. If the client comes back no sooner than requested, finds out whether it would wait that long
-        anyway.
+        """Gives each fault with Retry-After once. If the client waits as long as requested, finds out whether it would
+        wait that long anyway.
 
-        The client gets a short wait in the same form of header: a client that cannot parse a date may sleep its own
-        default instead.
+        For that, the client gets a short wait in the same form of header, because a client that cannot parse a date may
+        sleep its own default instead.
         """
         measured = self._measured
         faults = [fault for fault in catalogue.RETRY_AFTER if self.settings.wants(fault)]
@@ -280,7 +280,7 @@ class Battery:
         each = max(catalogue.FEWEST_TOLD_WAITS, -(-catalogue.FEWEST_OTHER_WAITS // len(heeded)))
         short = catalogue.SHORT_RETRY_AFTER_S
         await _all([ask(fault, short, measured.told_less) for fault in heeded for _ in range(each)])
-        # one that does not fit is never passed, but a client that comes back sooner still fails
+        # a client whose wait does not fit the deadline cannot pass, but one that comes back too soon still fails
         longest = max(catalogue.RETRY_AFTER_S, int(self.settings.deadline_s) - _TIME_FOR_THE_REST_S)
         seconds = min(timing.telling_retry_after_s(measured.told_less), longest)
         for fault in heeded:
@@ -311,10 +311,10 @@ class Battery:
             await _all([self._lasting(other) for other in retried if other != fault for _ in range(_MORE_ALONE)])
 
     async def more_clients(self, count: int) -> None:
-        """`count` more clients with the lasting fault, and as many of the reference, all at the same time."""
+        """Runs `count` more clients with the lasting fault, and as many reference clients, all at the same time."""
         measured = self._measured
         fault = measured.timed_fault
-        self._say(f"{fault}: {count} clients beside each other")
+        self._say(f"{fault}: {count} clients at the same time")
         measured.reference_gaps_s = measured.reference_gaps_s or timing.typical_gaps_s(measured.lasting[fault])
         gaps = measured.reference_gaps_s[:_REFERENCE_GAPS_AT_MOST]
 
@@ -343,7 +343,7 @@ class Battery:
 
         deadline_s = self.settings.deadline_s
         ended = await self._started(taps.first[number], command, environment, deadline_s, enough, timed=True)
-        # a process salts its fingerprints: those of the bodies are not to be compared with ours
+        # each process salts its fingerprints, so fingerprints of bodies from another process cannot be compared
         plain = self._measured.plain.attempts if self._measured.plain is not None else ()
         return replace(self._run_of(ended, seen), plain=tuple(replace(each, body="") for each in plain))
 
@@ -393,9 +393,7 @@ class Battery:
         *,
         timed: bool = False,
     ) -> Ended:
-        """Runs the operation; it frees its slot at the first attempt, because from then on the operation mostly
-        waits.
-        """
+        """Runs the operation. Frees its slot at the first attempt, because from then on the operation mostly waits."""
         pids: list[int] = []
         async with self._slots:
             ended = asyncio.create_task(
@@ -433,7 +431,7 @@ class Battery:
 
 
 def _hurry(pids: Sequence[int]) -> None:
-    """A process group whose waits are measured goes before those that only start, where we may say so (root)."""
+    """Gives a process group whose waits are measured priority over others that only start, if we may (as root)."""
     with contextlib.suppress(OSError):
         for pid in pids:
             os.setpriority(os.PRIO_PGRP, pid, SOONER)
@@ -451,7 +449,7 @@ async def _all(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
             for each in coroutines:
                 group.create_task(each)
     except ExceptionGroup as several:
-        # all of one command: the first error explains all
+        # all errors are about the same command, so the first one explains all
         raise several.exceptions[0] from None
 
 
@@ -461,7 +459,7 @@ def _quoted(ended: Ended) -> str:
 
 
 _MOST_TIMES_MORE_CLIENTS, _MOST_TIMES_FOR_ALL = 4, 2
-"""Random gaps take many clients to say that they do not grow. A machine that is too busy for jitter stays so."""
+"""It takes many clients to show that random gaps do not grow. A machine that is too busy for jitter stays too busy."""
 _NO_FAULT = "-"
 
 
@@ -474,16 +472,16 @@ async def run_battery(
     may_seed: bool = False,
     say: Say | None = None,
 ) -> list[Judged]:
-    """Measures and judges a command. If a timing verdict is close, more clients are run.
+    """Measures and judges a command. If a timing verdict is close, runs more clients.
 
-    Raises UsageError for a command that cannot be started, CommandError for one that cannot be measured.
+    Raises UsageError if the command cannot be started, CommandError if it cannot be measured.
     """
     settings = settings or Settings()
     return await judgement(Battery(command, upstream, settings, slots=slots, may_seed=may_seed, say=say))
 
 
 async def judgement(battery: Battery) -> list[Judged]:
-    """The same, of a battery."""
+    """Like `run_battery`, for an existing battery."""
     measured = await battery.measure()
     for more in range(_MOST_TIMES_MORE_CLIENTS):
         judged = judge(measured)
@@ -495,7 +493,7 @@ async def judgement(battery: Battery) -> list[Judged]:
 
 
 def judge(measured: Measured) -> list[Judged]:
-    """Every verdict, in the order of the catalogue. Pure."""
+    """All verdicts, in the order of the catalogue. A pure function."""
     found: list[Judged] = []
     for name, about in catalogue.VERDICTS.items():
         faults = [fault for fault in about.battery_faults if measured.settings.wants(fault)]
@@ -504,7 +502,7 @@ def judge(measured: Measured) -> list[Judged]:
         elif about.battery_faults:
             found += [_on_one_fault(measured, name, fault) for fault in faults]
         elif not measured.settings.faults:
-            text = "one process for one operation cannot show this: judge it over an experiment"
+            text = "one process for one operation cannot show this: judge it in an experiment"
             found.append(not_for_it(name, _NO_FAULT, text))
     return found
 
@@ -513,13 +511,13 @@ def _on_one_fault(measured: Measured, name: str, fault: str) -> Judged:
     if reason := measured.impossible.get(fault):
         return unknown(name, fault, reason)
     if measured.long_running and name != "watch_resets":
-        return not_for_it(name, fault, "it runs on and on: only its watches can be judged by the battery")
+        return not_for_it(name, fault, "it does not end by itself: the battery can only judge its watches")
     try:
         one = _JUDGES[name](measured, fault)
     except DoubtError as doubt:
         return unknown(name, fault, str(doubt))
     if also := measured.settings.baselines(name):
-        text = f"{one.text} (run too, to compare with: {', '.join(also)})"
+        text = f"{one.text} (also run, for comparison: {', '.join(also)})"
         return replace(one, text=text, evidence={**one.evidence, "also_run": also})
     return one
 
@@ -545,7 +543,7 @@ def _transport_only(measured: Measured, fault: str) -> Judged:
 def _bounded(measured: Measured, fault: str) -> Judged:
     settings = measured.settings
     runs = list(measured.lasting.get(fault, ()))
-    if fault == measured.timed_fault:  # one that was stopped early, or late beside many others, shows nothing
+    if fault == measured.timed_fault:  # clients that were stopped early show nothing
         runs += [run for run in measured.timed if run.ended]
     return bounded(fault, runs, most_retries=settings.most_retries, deadline_s=settings.deadline_s)
 
@@ -553,7 +551,7 @@ def _bounded(measured: Measured, fault: str) -> Judged:
 def _retry_after(measured: Measured, fault: str) -> Judged:
     runs = measured.told.get(fault) or _runs(measured.once.get(fault))
     if crash := next((run.crash for run in runs if run.crash and run.faulted), ""):
-        return failed("retry_after_honoured", fault, f"it crashed on the answer: {crash}", crash=crash)
+        return failed("retry_after_honoured", fault, f"the answer made it crash: {crash}", crash=crash)
     return timing.retry_after_honoured(fault, runs, measured.told_less)
 
 
@@ -577,7 +575,7 @@ _JUDGES: dict[str, Callable[[Measured, str], Judged]] = {
 
 
 def _timed(measured: Measured, name: str) -> list[Judged]:
-    """Judged on the fault that the client retries on: 503 if it does."""
+    """Judged with a lasting fault after which the client retries, 503 if possible."""
     wanted = [fault for fault in catalogue.LASTING if measured.settings.wants(fault)]
     if not wanted:
         return []

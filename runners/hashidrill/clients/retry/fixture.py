@@ -1,4 +1,4 @@
-"""The fixture `tap` of the pytest plugin: a tap in a thread of its own, for tests of anyone's client.
+"""The fixture `tap` of the pytest plugin: a tap in a separate thread, for tests of your own client.
 
 def test_my_client_retries(tap):
 tap.fail("503", times=2)
@@ -24,7 +24,7 @@ _CALL_WITHIN_S = 30.0
 
 
 class TapInThread:
-    """A tap that plain, blocking code can use. Every method may be called from the test's thread."""
+    """A tap that blocking code can use. All methods may be called from the test's thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -52,11 +52,11 @@ class TapInThread:
         return dict.fromkeys(("CONSUL_HTTP_ADDR", "NOMAD_ADDR", "VAULT_ADDR"), self.url)
 
     def upstream(self, url: str) -> None:
-        """Passes requests to that server from now on (new connections), instead of the built-in script."""
+        """From now on, passes requests of new connections to that server instead of the built-in script."""
         self._tap.upstream = HttpUpstream(url)
 
     def reply(self, status: int = 200, body: bytes = b"", headers: Mapping[str, str] | None = None) -> None:
-        """Answers passed requests like this from now on (new connections)."""
+        """From now on, answers passed requests of new connections like this."""
         pairs = [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]
 
         def script(_request: Request) -> Reply:
@@ -76,8 +76,8 @@ class TapInThread:
         """Fail attempts from now on.
 
         `fail("503", times=2)`: the next two; `fail("hang")`: all; `fail("503", seconds=2)`: for 2 s after the first
-        one; `fail("503", probability=0.1, seed=7)`: by chance; `fail("503", "", "502")`: one after the other, an
-        empty name lets one through. `retry_after` is what the faults with Retry-After tell, in seconds. Raises
+        attempt; `fail("503", probability=0.1, seed=7)`: by chance; `fail("503", "", "502")`: one after the other,
+        where an empty name passes an attempt. `retry_after`: the Retry-After that such faults send, in seconds. Raises
         UsageError for a fault that does not exist.
         """
         self._tap.retry_after_s = retry_after
@@ -90,7 +90,7 @@ class TapInThread:
         self._call(self._tap.give(plan))
 
     def run(self, *, ok: bool) -> Run:
-        """The attempts since the last call as one operation, for the verdicts of hashidrill.clients.retry.verdicts,
+        """The attempts since the last call as one operation, for the verdicts in hashidrill.clients.retry.verdicts and
         .timing.
         """
         attempts = tuple(self.attempts[self._taken :])
@@ -109,7 +109,7 @@ class TapInThread:
         self._loop.close()
 
     async def _attempts(self) -> list[Attempt]:
-        # in the tap's own thread: it notes an attempt in the same step in which it replies
+        # in the tap's thread, which records an attempt in the same step in which it replies
         return self._tap.attempts
 
     def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:

@@ -28,12 +28,12 @@ from hashidrill.core.util.syscalls import die_with_parent
 die_with_parent(int(sys.argv[2]))
 os.execv(sys.argv[3], sys.argv[3:])
 """
-"""Becomes the agent, which the kernel ends when we end, however that comes about."""
+"""Becomes the agent, which the kernel kills when hashidrill ends in any way."""
 
 
 @contextlib.asynccontextmanager
 async def private_consul(binary: Path) -> AsyncIterator[str]:
-    """The URL of its HTTP API, once it has a leader. Raises DatacenterError with the end of its log."""
+    """Yields the URL of the server's HTTP API once it accepts a write. Raises DatacenterError with the log's end."""
     folder = Path(tempfile.mkdtemp(prefix="hashidrill-retry-", dir=work_parent()))
     try:
         ports = dict(zip(("http", "serf_lan", "server"), _free_ports(3), strict=True))
@@ -69,7 +69,7 @@ async def private_consul(binary: Path) -> AsyncIterator[str]:
                 stderr=output,
                 start_new_session=True,
             )
-        # `hashidrill heal` leaves a directory alone whose process runs, and removes one whose process is gone
+        # `hashidrill heal` removes such a directory only if its process is gone
         (folder / "pid").write_text(str(process.pid))
         try:
             url = f"http://127.0.0.1:{ports['http']}"
@@ -108,7 +108,7 @@ def _tail(log: Path) -> str:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that are free for TCP and UDP now; all are held at the same time, so that no port appears twice."""
+    """Ports that are free for TCP and UDP now. Holds all of them at the same time, so that no port appears twice."""
     with contextlib.ExitStack() as held:
         ports: list[int] = []
         while len(ports) < count:

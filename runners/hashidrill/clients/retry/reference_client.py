@@ -1,9 +1,9 @@
-"""A client without any jitter, in a process of its own: it sends a request, sleeps a given gap, and repeats.
+"""A client without any jitter, in a separate process: it sends a request, sleeps a given gap, and repeats.
 
     python reference_client.py URL WORK_S GAP_S...
 
-The variation of its gaps is what this machine adds. It works as much around each gap as the client does (WORK_S,
-half of it before and half after), because a busy client waits for a processor. It only uses a few modules of the
+The variation of its gaps is what this machine adds. Around each gap it uses as much CPU time as the tested client
+(WORK_S, half before and half after), because a busy client waits for a processor. It only uses a few modules of the
 standard library, so that it starts at once.
 """
 
@@ -14,9 +14,9 @@ import time
 _REQUEST = b"GET /v1/kv/reference HTTP/1.1\r\nHost: tap\r\nContent-Length: 0\r\n\r\n"
 _TIMEOUT_S = 60
 _LEAST_WORK_S, _LEAST_SHARE = 0.004, 0.01
-"""About the CPU time of Python's requests, but at most that share of the gap."""
+"""The least work: about the CPU time of Python's requests, but at most that share of the gap."""
 _MOST_SHARE = 0.05
-"""Twenty of these must not use up the machine."""
+"""The most work, as a share of the gap: twenty reference clients must not use up the machine."""
 
 
 def main() -> None:

@@ -2,9 +2,9 @@
 
     python -m hashidrill.clients.retry.timed_taps CERTIFICATE HEADER FAULT...
 
-prints the ports of the taps, one for each fault, as JSON, then a line for each attempt; it ends with its input. A fault
-like `tls:503` has its tap listen with the certificate; `-` stands for none. HEADER names the HTTP header in which a
-client says which operation the request belongs to.
+prints the ports of the taps, one for each fault, as JSON, then a line for each attempt; it ends when its input ends. A
+fault like `tls:503` makes its tap listen with the certificate; CERTIFICATE `-` means none. HEADER names the HTTP header
+in which a client says to which operation the request belongs.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _LINE_BYTES = 1024 * 1024
 
 
 class TimedTaps:
-    """Taps that give every attempt their fault. Attempts come in as they end, by the number of their tap."""
+    """Taps that each inject their fault into every attempt. `attempts` has the ended attempts of each tap."""
 
     def __init__(
         self, faults: Sequence[str], certificate: Path | None = None, *, said_in: bytes = HEADER.lower().encode()

@@ -1,4 +1,4 @@
-"""Verdicts on one question about a client: whether it tries again, and what many operations do to the upstream.
+"""Verdicts on a client: whether it retries, and how many operations together load the upstream.
 
 Pure functions of runs, attempts and their times in ns; definitions and sources are in hashidrill.core.tap.catalogue.
 `timing` judges the times of the retries.
@@ -19,10 +19,10 @@ from hashidrill.core.tap.catalogue import AMPLIFICATION, MOST_RETRIES, RETRY_BUD
 
 @dataclass(frozen=True)
 class Judged:
-    """One verdict on one fault. `text` is a line for a person, `evidence` the figures behind it.
+    """One verdict on one fault. `text` is a line for people, `evidence` the figures behind it.
 
-    `applies`: False where the client has nothing of the kind (no write, no blocking query, no retry to judge). This
-    verdict is INVALID as well, but does not affect the others.
+    `applies`: False if the client does nothing of the kind (no write, no blocking query, no retry to judge). Such a
+    verdict is INVALID too, but does not affect the overall verdict.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Judged:
     evidence: dict[str, Any] = field(default_factory=dict)
     applies: bool = True
     fix: str = ""
-    """The fix for this client, in place of the general one in `core.tap.catalogue.FIXES`."""
+    """The fix for this client, instead of the general fix in `core.tap.catalogue.FIXES`."""
 
     def as_json(self) -> dict[str, Any]:
         """The verdict as `hashidrill retry --json` prints it."""
@@ -56,12 +56,12 @@ def failed(name: str, fault: str, text: str, /, **evidence: Any) -> Judged:
 
 
 def unknown(name: str, fault: str, text: str, /, **evidence: Any) -> Judged:
-    """INVALID: it should have been measured, and was not."""
+    """INVALID, because it could not be measured."""
     return Judged(name, fault, Verdict.INVALID, text, evidence)
 
 
 def not_for_it(name: str, fault: str, text: str, /, **evidence: Any) -> Judged:
-    """INVALID: the client has nothing that this question is about."""
+    """INVALID, because the question does not apply to the client."""
     return Judged(name, fault, Verdict.INVALID, text, evidence, applies=False)
 
 
@@ -74,7 +74,7 @@ _RESETS_OF_FRESH = ("reset-after-fresh", "reset-before-fresh")
 _DRIP_S = 0.5
 """The pause between two bytes of a `slow-body`."""
 _PROMPT_S = 0.1
-"""An attempt that ends so close to the moment its client was killed was ended by that."""
+"""If an attempt ends this soon before its client was killed, the kill ended it."""
 
 
 def present(fault: str, runs: Sequence[Run], *, success: float = 1.0) -> Judged:
@@ -100,7 +100,7 @@ def present(fault: str, runs: Sequence[Run], *, success: float = 1.0) -> Judged:
         fooled = sum(run.ok for run in single)
         text = f"not tried again: {_of(len(single), faulted)}" + (f", {single[0].note}" if single[0].note else "")
         if fooled:
-            text += "; the caller takes the failure for an answer"
+            text += "; the caller mistakes the failure for an answer"
         return failed("present", fault, text, **evidence)
     if ok < success * len(faulted):
         note = next(run.note for run in faulted if not run.ok)
@@ -109,7 +109,7 @@ def present(fault: str, runs: Sequence[Run], *, success: float = 1.0) -> Judged:
 
 
 def transport_only(fault: str, reused: Sequence[Run], others: Mapping[str, Sequence[Run]]) -> Judged:
-    """`reused` had a reset on a reused connection; `others`, by fault, had a 503 or a reset on a fresh one."""
+    """`reused`: runs with a reset of a reused connection; `others`, by fault: with a 503 or a reset of a fresh one."""
     tried = {name: [run for run in runs if run.faulted] for name, runs in others.items()}
     tried = {name: runs for name, runs in tried.items() if runs}
     own = sorted(name for name, runs in tried.items() if any(run.retries for run in runs))
@@ -117,16 +117,16 @@ def transport_only(fault: str, reused: Sequence[Run], others: Mapping[str, Seque
         return passed(
             "transport_only",
             fault,
-            f"it retries without being asked to: after {', '.join(own)}",
+            f"it retries by itself after {', '.join(own)}",
             transport_only=False,
             retried=own,
         )
     if "503" not in tried or tried.keys().isdisjoint(_RESETS_OF_FRESH):
-        text = "it takes a 503 and a reset on a fresh connection to compare with; not both were given"
+        text = "the comparison needs a 503 and a reset of a fresh connection, but one of them was not given"
         return unknown("transport_only", fault, text)
     resets = [run for run in reused if run.faulted]
     if not resets:
-        return not_for_it("transport_only", fault, "it never used a connection twice, and retries nothing else")
+        return not_for_it("transport_only", fault, "it never reused a connection, and does not retry otherwise")
     replays = max(run.retries for run in resets)
     if replays:
         return failed(
@@ -137,7 +137,7 @@ def transport_only(fault: str, reused: Sequence[Run], others: Mapping[str, Seque
             replays=replays,
         )
     return not_for_it(
-        "transport_only", fault, "nothing is replayed, on a reused connection neither", transport_only=False
+        "transport_only", fault, "nothing is replayed, not even on a reused connection", transport_only=False
     )
 
 
@@ -153,8 +153,8 @@ def bounded(
     evidence = {"attempts": attempts, "most": 1 + most_retries, "took_s": round(took_s, 3), "caller": worst.note}
     if not worst.retries:
         if worst.ended:
-            return not_for_it("bounded", fault, "it does not retry on this: there is nothing to bound", **evidence)
-        return unknown("bounded", fault, "it had not tried again at the deadline, nor given up", **evidence)
+            return not_for_it("bounded", fault, "it does not retry after this: there is nothing to bound", **evidence)
+        return unknown("bounded", fault, "at the deadline it had neither tried again nor given up", **evidence)
     late = not worst.ended or (deadline_s is not None and took_s > deadline_s)
     if attempts >= UNBOUNDED_ATTEMPTS or late:
         return failed("bounded", fault, f"unbounded: {attempts} attempts in {took_s:.1f}s, {worst.note}", **evidence)
@@ -171,7 +171,7 @@ def timeout_present(fault: str, runs: Sequence[Run], *, deadline_s: float) -> Ju
         return unknown("timeout_present", fault, "no attempt failed this way")
     waits = [_waited_s(run, run.faulted[0]) for run in faulted]
     if all(run.ok and len(run.attempts) == 1 for run in faulted) and max(map(_or_forever, waits)) < _DRIP_S:
-        text = "it succeeded on the head of the answer, and never read its body: there was nothing to time out"
+        text = "it succeeded after the answer's headers, and never read the body: there was nothing to time out"
         return not_for_it("timeout_present", fault, text)
     still = [run for run, waited in zip(faulted, waits, strict=True) if waited is None or waited > deadline_s]
     if still:
@@ -192,7 +192,7 @@ def _or_forever(waited_s: float | None) -> float:
 
 
 def idempotent_only(fault: str, runs: Sequence[Run]) -> Judged:
-    """After a fault that leaves open whether a write was applied, it is not sent again without a key."""
+    """After a fault that leaves open whether a write was applied, a write without a key is not sent again."""
     faulted = [run for run in runs if run.faulted]
     if not faulted:
         return unknown("idempotent_only", fault, "no attempt failed this way")
@@ -200,7 +200,7 @@ def idempotent_only(fault: str, runs: Sequence[Run]) -> Judged:
     if not writes:
         _check_doubts(faulted)
         harmless = _named(faulted[0].faulted[0])
-        return not_for_it("idempotent_only", fault, f"{harmless} may be sent twice: no write without a key was sent")
+        return not_for_it("idempotent_only", fault, f"{harmless} may be sent twice: every write carried a key")
     over = [run for run in writes if _waited_s(run, run.faulted[0]) is not None]
     if not over:
         return not_for_it("idempotent_only", fault, "it was still waiting at the deadline: nothing to replay yet")
@@ -218,7 +218,7 @@ def idempotent_only(fault: str, runs: Sequence[Run]) -> Judged:
     _check_doubts(over)
     if replayed:
         old, new = replayed[0].changed_key or ("", "")
-        text = f"{first} was sent with {old}, then with {new}: nothing says whether the first one was applied"
+        text = f"{first} was sent with {old}, then with {new}: it is unknown whether the first was applied"
     elif not all(run.ended for run in over):
         text = f"{first} was sent once, but the client was still at work at the deadline"
     else:
@@ -233,13 +233,13 @@ def _check_doubts(runs: Sequence[Run]) -> None:
 
 
 def _precondition_changed(run: Run) -> bool:
-    """A precondition may have been read again. A changing idempotency key does not count as a key."""
+    """Whether only a precondition (like `cas`) changed, which the client may have read again."""
     changed = run.changed_key
     return changed is not None and all(changed) and not any(each.idempotency_key for each in run.at())
 
 
 def key_of(attempt: Attempt) -> str:
-    """The reason why sending this write twice is harmless."""
+    """The kind of key that would make it harmless to send this write twice."""
     return "idempotency key or cas" if attempt.bare_path.startswith("/v1/kv/") else "idempotency key"
 
 
@@ -262,7 +262,7 @@ _SPINS_PER_S = 10
 
 
 def watch_resets(fault: str, attempts: Sequence[Attempt]) -> Judged:
-    """After the index has gone backwards, a watch starts again at 0, and does not spin."""
+    """After the index went backwards, a watch starts again at index 0, and does not spin."""
     watches: dict[tuple[str, str], list[Attempt]] = defaultdict(list)
     for attempt in attempts:
         if attempt.method == "GET":
@@ -280,7 +280,7 @@ def watch_resets(fault: str, attempts: Sequence[Attempt]) -> Judged:
     evidence = {"resets": len(followed), "not_reset": len(wrong)}
     if wrong:
         before, after = wrong[0]
-        text = f"the index went back to {before.index}, and the next query asked for {after.asked_index}, not for 0"
+        text = f"the index went back to {before.index}, but the next query used {after.asked_index}, not 0"
         return failed("watch_resets", fault, text, **evidence)
     first_ns = min(before.end_ns for before, _ in followed)
     busiest = max(_most_in_a_second([a for a in each if a.start_ns >= first_ns]) for each in watches.values())
@@ -291,7 +291,7 @@ def watch_resets(fault: str, attempts: Sequence[Attempt]) -> Judged:
 
 
 def lock_reacquired(fault: str, attempts: Sequence[Attempt], *, lost_ns: int, within_s: float | None = None) -> Judged:
-    """The client gets a lock back that it held when the fault began (`lost_ns`), in time."""
+    """The client gets back, in time, a lock that it held when the fault began (`lost_ns`)."""
     granted = [attempt for attempt in attempts if attempt.granted]
     held = [attempt for attempt in granted if attempt.start_ns < lost_ns]
     if not held:
@@ -335,7 +335,7 @@ _CONSTANT = 0.2
 
 
 def amplification(fault: str, attempts: int, operations: int, *, at_most: float = AMPLIFICATION) -> Judged:
-    """Requests over operations; `at_most` is the product of the attempts that each layer may make."""
+    """Requests per operation; `at_most` is the product of the attempts that each layer may make."""
     if not attempts:
         return unknown("amplification", fault, _NO_ATTEMPT)
     if operations < _FEWEST_OPERATIONS:
@@ -347,7 +347,7 @@ def amplification(fault: str, attempts: int, operations: int, *, at_most: float 
 
 
 def retry_budget(fault: str, attempts: int, operations: int, *, at_most: float = RETRY_BUDGET) -> Judged:
-    """Retries over all attempts, 0 to 1."""
+    """Retries as a share of all attempts, 0 to 1."""
     if not attempts:
         return unknown("retry_budget", fault, _NO_ATTEMPT)
     if operations < _FEWEST_OPERATIONS:
@@ -362,7 +362,7 @@ def retry_budget(fault: str, attempts: int, operations: int, *, at_most: float =
 def no_storm(
     fault: str, attempts_ns: Int64s, operations_ns: Int64s, *, capacity_per_s: float, window_s: float = 1.0
 ) -> Judged:
-    """Attempts never come faster than the capacity, in any window, as long as operations alone do not."""
+    """The rate of attempts never exceeds the capacity in any window, provided that the operations' rate does not."""
     if not len(attempts_ns):
         return unknown("no_storm", fault, _NO_ATTEMPT)
     offered, demanded = _peak_per_s(attempts_ns, window_s), _peak_per_s(operations_ns, window_s)
@@ -372,7 +372,7 @@ def no_storm(
         "capacity_per_s": capacity_per_s,
     }
     if demanded > capacity_per_s:
-        text = f"operations alone come at {demanded:.1f}/s, over the capacity of {capacity_per_s:g}/s: no retry needed"
+        text = f"even without retries, {demanded:.1f} operations/s exceed the capacity of {capacity_per_s:g}/s"
         return unknown("no_storm", fault, text, **evidence)
     text = f"attempts came at {offered:.1f}/s at most, operations at {demanded:.1f}/s; capacity {capacity_per_s:g}/s"
     return (passed if offered <= capacity_per_s else failed)("no_storm", fault, text, **evidence)
@@ -391,8 +391,8 @@ def recovers(
 ) -> Judged:
     """After the trigger ends, goodput returns in time to a share of its earlier value, and stays there.
 
-    `before_ns` and `after_ns` are the times before the trigger came and after it went, [start, end). Operations
-    belong to the moment that they were meant to start.
+    `before_ns` and `after_ns` are the periods before and after the trigger, [start, end). Operations count at the
+    moment at which they were due.
     """
     before, after = _inside(intended_ns, before_ns), _inside(intended_ns, after_ns)
     if before.sum() < _FEWEST_OPERATIONS or after.sum() < _FEWEST_OPERATIONS:
@@ -438,7 +438,7 @@ def circuit_breaks(fault: str, attempts_ns: Int64s, operations_ns: Int64s, *, la
     if operations < _FEWEST_OPERATIONS:
         return not_for_it("circuit_breaks", fault, f"{operations} operations in the second half of the fault: too few")
     if not _inside(attempts_ns, lasted_ns).any():
-        return unknown("circuit_breaks", fault, _NO_ATTEMPT)  # it breaks by attempts that failed
+        return unknown("circuit_breaks", fault, _NO_ATTEMPT)  # a breaker opens because of failed attempts
     ratio = attempts / operations
     evidence = {"attempts": attempts, "operations": operations, "ratio": round(ratio, 3), "at_most": _BREAKS_TO}
     text = f"{ratio:.2f} requests per operation in the second half of the fault, at most {_BREAKS_TO:g}"

@@ -1,4 +1,4 @@
-"""Decides if a run is broken: by a broken expectation, or a figure that is worse than the good end's by a factor."""
+"""Decides whether a run is broken: by a broken expectation, or a figure that is a factor worse than the good end's."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from hashidrill.core.recording.reader import Recording
 from hashidrill.rollouts.bisect.trials import Outcome, Trial
 
 REFERENCES = 3
-"""Runs of the good end whose median figure is the one that others are worse than."""
+"""Number of runs of the good end whose median figure is the reference for other runs."""
 _SAID_CHARACTERS = 200
 _GUARDRAIL = "guardrail"
 """The outcome of a run whose method a guardrail ended."""
 _MOST_LOG = 700.0
-"""e to more than this is too large for a float."""
+"""exp() of more than this overflows a float."""
 
 
 class Rule(Protocol):
@@ -44,11 +44,10 @@ class Rule(Protocol):
 
 @dataclass(frozen=True)
 class Expectations:
-    """A run is broken if an expectation is broken: of one hypothesis, or (without a name) any.
+    """A run is broken if an expectation is broken: one of the named hypothesis, or any if no hypothesis is named.
 
-    If no expectation is named, a run that was sick before any fault is broken too: its steady state never held, or it
-    never got ready. A known issue counts as broken only for its own name, because that is then the subject of the
-    search.
+    If none is named, a run that was sick before any fault is broken too: its steady state never held, or it never got
+    ready. A known issue counts as broken only if its hypothesis is named, because it is then the subject of the search.
     """
 
     name: str | None = None
@@ -95,7 +94,7 @@ def _check_factor(factor: float) -> None:
 
 
 def _measured(recording: Recording, *figures: Figure, though_busy: bool = False) -> tuple[str, list[Measured]]:
-    """Why the run has no value for one of these figures, or ""; and the figures of a valid run."""
+    """Why the run has no value for one of these figures, or ""; and, for a valid run, the figures."""
     if invalid := Validity.of(recording).invalid:
         return invalid[0][:_SAID_CHARACTERS], []
     measured = [each.of(recording, though_busy=though_busy) for each in figures]
@@ -105,19 +104,19 @@ def _measured(recording: Recording, *figures: Figure, though_busy: bool = False)
 
 @dataclass(frozen=True)
 class Worse:
-    """Broken is a run whose figure is worse than the reference by more than `factor`."""
+    """A run is broken if its figure is worse than the reference by more than `factor`."""
 
     figure: Figure
     factor: float
 
     @classmethod
     def of(cls, name: str, factor: float, experiment: Experiment) -> Worse:
-        """Raises UsageError for a figure that the experiment does not have, and a factor that nothing is worse than."""
+        """Raises UsageError for a figure that the experiment does not have, and for an invalid factor."""
         _check_factor(factor)
         return cls(figure(name, experiment), factor)
 
     def trial(self, recording: Recording, near_to: Path) -> Trial:  # noqa: ARG002 - as the protocol has it
-        """Measured, and not yet compared."""
+        """Measures the figure; `Limit` compares it later."""
         where = str(recording.path)
         why, found = _measured(recording, self.figure)
         if why:
@@ -127,7 +126,7 @@ class Worse:
         return Trial(Outcome.MEASURED, text, where, measured.number, absent=measured.absent, cut=cut)
 
     def limit(self, references: Sequence[Trial]) -> Limit:
-        """The limit: worse than the median of these."""
+        """The limit whose reference is the median of these runs."""
         values = [trial.value for trial in references if trial.value is not None]
         return Limit(self, statistics.median(values), statistics.median([trial.absent for trial in references]))
 
@@ -139,10 +138,10 @@ class Limit:
     rule: Worse
     reference: float
     absent: float = 0.0
-    """Like the field of a trial, for the good end."""
+    """`Trial.absent` of the good end."""
 
     def compared(self, trial: Trial) -> Trial:
-        """The trial, broken or held; INVALID if one side only looks better because parts are missing."""
+        """The trial as broken or held; INVALID if one side may only look better because agents were down."""
         if trial.outcome is not Outcome.MEASURED or trial.value is None:
             return trial
         figure = self.rule.figure
@@ -156,23 +155,23 @@ class Limit:
         gone = trial.absent - self.absent
         if abs(gone) > ABSENT_APART and (gone < 0) is broken:
             whose = "the good end's" if broken else "its"
-            text = f"{text}; what {whose} agents would have taken while they were gone is not in it"
+            text = f"{text}; it lacks what {whose} agents would have used while they were down"
             return replace(trial, outcome=Outcome.INVALID, text=text)
         return replace(trial, outcome=Outcome.BROKEN if broken else Outcome.HELD, text=text)
 
 
 SUFFIX = "-of-the-good-end"
-"""What the client that runs the good end is called, after the name of the candidate's."""
+"""The client that runs the good end has the name of the candidate's client with this suffix."""
 PARTS = 6
-"""A run is clear when it says the same without any one of `PARTS` parts of its method."""
+"""A run is clear if its result stays the same without any one of `PARTS` parts of its method, ..."""
 CLEARLY = 1.15
-"""And when it is this many times over, or under, the factor."""
-assert 1 / PARTS < IN_DOUBT_AT_MOST  # with more left out, a figure was not measured
+"""... and if its ratio is above or below the factor by more than this factor."""
+assert 1 / PARTS < IN_DOUBT_AT_MOST  # if more is left out, a figure counts as not measured
 
 
 @dataclass(frozen=True)
 class PairedFigure:
-    """Broken is a run whose figure is more than `factor` times that of the good end in the same run."""
+    """A run is broken if its figure is more than `factor` times the good end's figure in the same run."""
 
     figure: Figure
     of_good: Figure
@@ -185,11 +184,11 @@ class PairedFigure:
         ours, client = figure(name, experiment), name.partition(".")[0]
         theirs = beside(name, experiment, client + SUFFIX) if client in experiment.clients else None
         if theirs is None:
-            raise UsageError(f"--duet compares a latency of a client with that of the good end, and {name} is none")
+            raise UsageError(f"--duet compares a client's latency with the good end's, but {name} is not a latency")
         return cls(ours, theirs, factor)
 
     def trial(self, recording: Recording, near_to: Path) -> Trial:  # noqa: ARG002 - as the protocol has it
-        """Measured and compared. A busy machine is not in doubt here, because both clients wait alike."""
+        """Measures and compares. A busy machine does not invalidate the run, because both clients wait alike."""
         where = str(recording.path)
         if why := _measured(recording, self.figure, self.of_good, though_busy=True)[0]:
             return Trial(Outcome.INVALID, why, where)
@@ -205,7 +204,7 @@ class PairedFigure:
         return Trial(Outcome.BROKEN if broken else Outcome.HELD, text, where, math.exp(log), clear)
 
     def _ratio(self, recording: Recording, without: Doubt | None = None) -> tuple[float, float, float]:
-        """The log of the ratio, and both numbers; NaN, which is on no side of a limit, where one was not measured."""
+        """The log of the ratio, and both numbers; the log is NaN, which no comparison holds for, if one is missing."""
         left_out = [] if without is None else [without]
         ours, theirs = (each.of(recording, though_busy=True, without=left_out) for each in (self.figure, self.of_good))
         one, other = np.array([theirs.number]), np.array([ours.number])
@@ -217,4 +216,4 @@ def _parts(recording: Recording) -> Iterator[Doubt]:
     start_ns, end_ns = measure.method(recording)
     edges = np.linspace(start_ns, end_ns, PARTS + 1).astype(int)
     for low, high in pairwise(edges):
-        yield Doubt("left out, to see whether the rest says the same", int(low), int(high))
+        yield Doubt("left out, to see whether the rest has the same result", int(low), int(high))

@@ -37,12 +37,12 @@ from hashidrill.rollouts.gate.differences import Change, Differences, difference
 
 
 class RefusedError(Exception):
-    """A candidate that cannot be run: the agent refuses its configuration, it cannot be had, or it cannot be built."""
+    """A candidate cannot be run: its agent refuses the configuration, or its binary cannot be downloaded or built."""
 
 
 @dataclass(frozen=True)
 class Alike:
-    """The parts of two candidates that are equal although they should differ. `sure`: they cannot differ otherwise."""
+    """What is equal in two candidates although it should differ. `sure`: nothing else can differ between them."""
 
     why: str
     sure: bool = False
@@ -51,16 +51,16 @@ class Alike:
 class Candidates(Protocol):
     @property
     def question(self) -> dict[str, Any]:
-        """The inputs that the answer depends on."""
+        """The facts that the answer depends on."""
 
     def shown(self, name: str) -> str:
-        """A candidate, for a person."""
+        """The candidate's name for people."""
 
     def resolved(self, name: str) -> ResolvedExperiment:
         """The experiment with the candidate's configuration, as it runs. Raises RefusedError."""
 
     def alike(self, one: str, other: str) -> Alike | None:
-        """The equal parts of two resolved candidates, as far as known before their runs."""
+        """What is known, before any run, to be equal in two resolved candidates."""
 
 
 class Listed(Candidates, Protocol):
@@ -87,18 +87,18 @@ class Versions:
         product: str | None,
         ensure: Callable[[str, str], object],
     ) -> Versions:
-        """Raises UsageError: too few, a duplicate, or an unknown product."""
+        """Raises UsageError for fewer than two versions, a duplicate, or an unknown product."""
         if len(names) < 2:
-            raise UsageError("--versions needs two or more: the good one first, the bad one last, like 1.10.3 1.22.2")
+            raise UsageError("--versions needs two or more, the good one first, the bad one last, like 1.10.3 1.22.2")
         twice = sorted({name for name in names if list(names).count(name) > 1})
         if twice:
-            raise UsageError(f"--versions: {', '.join(twice)} is there more than once")
+            raise UsageError(f"--versions: {', '.join(twice)} is listed more than once")
         built = {each.name: [b.name for b in each.binaries()] for each in services_of(given.experiment.datacenter)}
         products = [name for name, binaries in built.items() if name in binaries]
         if product is None and len(products) != 1:
             raise UsageError(f"{given.name} runs {' and '.join(products) or 'no product'}: say which with --product")
         if product is not None and product not in products:
-            raise UsageError(f"--product {product}: {given.name} does not run it: it runs {', '.join(products)}")
+            raise UsageError(f"--product {product}: {given.name} does not run it; it runs {', '.join(products)}")
         return cls(given, product or products[0], tuple(names), ensure)
 
     @property
@@ -116,28 +116,28 @@ class Versions:
         layer = {"datacenter": {self.product: {"version": name}}}
         return varied(self.given, layer, name="candidate", source=f"--versions {name}")
 
-    def alike(self, one: str, other: str) -> Alike | None:  # noqa: ARG002 - two versions never are
+    def alike(self, one: str, other: str) -> Alike | None:  # noqa: ARG002 - two versions always differ
         return None
 
 
 _ROLE = "server"
-"""The key that names the product of a configuration. Agents do not get it; validation needs it."""
+"""The key for the role of an agent (server or client). The experiment's agents do not get it; validation needs it."""
 
 Refusal = Callable[[Path, Path, Mapping[str, Any]], str]
-"""Maps (file, working folder, settings) to the agent's own refusal; "" if it accepts them."""
+"""Maps (file, working folder, settings) to the agent's refusal; "" if the agent accepts them."""
 
 
 @dataclass(frozen=True)
 class ChangedKeys:
-    """The changes between two configurations, in the order of their keys, which keeps those of one block together."""
+    """The changes between two configurations, in the order of their keys, so that a block's changes are neighbours."""
 
     given: ResolvedExperiment
     found: Differences
     settings: Mapping[str, Any]
-    """The bad configuration, whole."""
+    """The whole bad configuration."""
     refusal: Refusal
     source: str
-    """What messages call a candidate's configuration."""
+    """The name of a candidate's configuration in messages."""
 
     @classmethod
     def of(
@@ -149,29 +149,29 @@ class ChangedKeys:
         product: str | None,
         refusal: Callable[[str], Refusal],
     ) -> ChangedKeys:
-        """Raises UsageError: what cannot be read, no change, or an experiment without such agents."""
+        """Raises UsageError if a file cannot be read, nothing changed, or the experiment lacks such agents."""
         ends = sources_of(good), sources_of(bad)
         named = product_of(*ends, product)
         if named not in given.experiment.datacenter.services:
-            raise UsageError(f"{given.path}: {given.name} has no {named.capitalize()}, whose configuration changes")
+            raise UsageError(f"{given.path}: {given.name} has no {named.capitalize()}, which these files configure")
         before, after = (configuration(named, end) for end in ends)
         found = differences(before, after)
         if not found.changes:
             left = sorted(each.shown for each in found.left_out if each.differs)
-            what = f"; what differs is left out: {', '.join(left)} (`hashidrill gate` says why)" if left else ""
+            what = f"; keys that differ are left out: {', '.join(left)} (`hashidrill gate` says why)" if left else ""
             raise UsageError(
-                f"{_names(good)} and {_names(bad)} give the agents of an experiment the same: nothing to search{what}"
+                f"{_names(good)} and {_names(bad)} configure an experiment's agents alike: nothing to search{what}"
             )
         return cls(given, found, after.settings, refusal(named), f"{_names(good)} with changes")
 
     @property
     def changes(self) -> list[Change]:
-        """Ordered by their keys, so that changes that need each other are mostly neighbours."""
+        """The changes, ordered by key, so that changes that need each other are mostly neighbours."""
         return sorted(self.found.changes, key=lambda change: change.key)
 
     @property
     def question(self) -> dict[str, Any]:
-        """The facts that the answer depends on, without secret values, because logs may be shown to others."""
+        """The facts that the answer depends on, without secret values, because others may read the log."""
         return {
             "product": self.found.product,
             "good": hash_of_secret(self.found.kept[0]),
@@ -195,7 +195,7 @@ class ChangedKeys:
         making = _Making(self.given, self.found.product, self.refusal, self.source)
         return making.resolved(self.kept(members_of(name)), every, self.settings)
 
-    def alike(self, one: str, other: str) -> Alike | None:  # noqa: ARG002 - two sets of changes never are
+    def alike(self, one: str, other: str) -> Alike | None:  # noqa: ARG002 - two sets of changes always differ
         return None
 
     def kept(self, members: Sequence[int]) -> dict[str, Any]:
@@ -220,7 +220,7 @@ def configured(
 ) -> ResolvedExperiment:
     """The experiment with the configuration in these files. Raises UsageError, RefusedError.
 
-    `ends`: the files of the two ends of a search. A key that only they say is not what the experiment sets.
+    `ends`: the files of the two ends of a search. If an end sets a key, the experiment's own value does not apply.
     """
     sources = sources_of(files)
     named = product_of(sources, sources, product)
@@ -228,7 +228,7 @@ def configured(
     kept = differences(whole, whole).kept[0]
     every: Mapping[str, Any] = kept
     for end in ends:
-        with contextlib.suppress(UsageError):  # said where that end is run
+        with contextlib.suppress(UsageError):  # running that end reports the error
             there = configuration(named, sources_of(end))
             every = merge(differences(there, there).kept[0], every)
     return _Making(given, named, refusal(named), _names(files)).resolved(kept, every, whole.settings)
@@ -236,7 +236,7 @@ def configured(
 
 @dataclass(frozen=True)
 class _Making:
-    """Makes experiments whose agents of one product get a configuration."""
+    """Makes experiments in which one product's agents get a configuration."""
 
     given: ResolvedExperiment
     product: str
@@ -246,7 +246,7 @@ class _Making:
     def resolved(
         self, kept: Mapping[str, Any], every: Mapping[str, Any], settings: Mapping[str, Any]
     ) -> ResolvedExperiment:
-        """`every` has the keys of all candidates, `settings` all that one of them says. Raises RefusedError."""
+        """`every` has the keys of all candidates, `settings` the candidate's whole configuration. Raises RefusedError."""
         self._check(kept, settings)
         written = dict(self.given.data.get("datacenter") or {}).get(self.product) or {}
         layer = overlay(self.product, kept, every, written, role=role_of(self.product, settings))
@@ -272,7 +272,7 @@ def _names(paths: Sequence[Path]) -> str:
 
 
 def _take(settings: dict[str, Any], path: Key) -> None:
-    """Removes a key, and the blocks that are empty without it."""
+    """Removes a key, and blocks that become empty."""
     at: Any = settings
     above = []
     for name in path[:-1]:
@@ -297,7 +297,7 @@ def _put(settings: dict[str, Any], path: Key, value: Any) -> None:
 
 
 CHECKOUT = "{checkout}"
-"""In the command of a client: the folder in which the commit was built."""
+"""A placeholder in a client's command: the folder in which the commit was built."""
 BUILD_WITHIN_S = 1800.0
 _SHOWN = 10
 _DONE = ".hashidrill-built"
@@ -308,17 +308,17 @@ _PIN = re.compile(rf"\b{_COMMIT.pattern}\b")
 
 @dataclass(frozen=True)
 class Repository:
-    """The repository that the command is called in. The repository's work tree, index and HEAD stay untouched."""
+    """The git repository in which hashidrill runs. Its work tree, index and HEAD stay untouched."""
 
     top: Path
 
     @classmethod
     def here(cls, folder: Path | None = None) -> Repository:
-        """Raises UsageError where there is none."""
+        """Raises UsageError outside of a repository."""
         return cls(Path(git("rev-parse", "--show-toplevel", folder=folder).decode().strip()))
 
     def between(self, revisions: str) -> list[str]:
-        """BASE and the commits after it up to HEAD, oldest first; of a merge, its first parent. Raises UsageError."""
+        """BASE and the later commits up to HEAD, oldest first, along first parents. Raises UsageError."""
         base, dots, head = revisions.partition("..")
         if not dots or not base or head.startswith(".") or revisions.startswith("-"):
             raise UsageError(f"--git {revisions}: write two revisions, the good one first, like --git v1.4..HEAD")
@@ -333,7 +333,7 @@ class Repository:
         if parent != start:
             raise UsageError(
                 f"--git {revisions}: {base} is not on the first-parent line of {head or 'HEAD'}; start at"
-                f" {parent[:_SHOWN]}, where its line begins"
+                f" {parent[:_SHOWN]}, where that line begins"
             )
         return [start, *found]
 
@@ -341,9 +341,9 @@ class Repository:
         return git("log", "-1", "--format=%s", commit, "--", folder=self.top).decode(errors="replace").strip()
 
     def pins(self, before: str, after: str) -> list[tuple[str, str, str]]:
-        """(line without its commit, old commit, new commit) of each dependency that is pinned to another commit.
+        """(line without its commit, old commit, new commit) of each dependency whose pinned commit changed.
 
-        A submodule is pinned by its commit, other dependencies by a line that names one.
+        A submodule is pinned by its commit, other dependencies by a line that names a commit.
         """
         shown = git("diff", "--unified=0", "--no-color", "--no-ext-diff", before, after, "--", folder=self.top)
         found: dict[str, dict[str, str]] = {}
@@ -353,16 +353,16 @@ class Repository:
         return [(line, each["-"], each["+"]) for line, each in found.items() if len(each) == 2]
 
     def pinned(self, commit: str, folder: str) -> str:
-        """The commit of the dependency in `folder` that this one pins; "" if it pins none. Raises UsageError.
+        """The dependency's commit that `commit` pins for `folder`; "" if it pins none. Raises UsageError.
 
-        A submodule there pins it; otherwise a line does that has the last name of the folder and a commit.
+        The pin is a submodule there, or else a line that contains the folder's last name and a commit.
         """
         entry = git("ls-tree", commit, "--", folder, folder=self.top).decode(errors="replace").split()
         if entry[1:2] == ["commit"]:
             return entry[2]
         named = re.compile(rf"(?<![\w-]){re.escape(Path(folder).name)}(?![\w-])")
         lines = ""
-        with contextlib.suppress(UsageError):  # git's exit status where no line matches
+        with contextlib.suppress(UsageError):  # git's exit status if no line matches
             lines = git("grep", "-hIE", "[0-9a-f]{40}", commit, "--", folder=self.top).decode(errors="replace")
         found = {each[0] for line in lines.splitlines() if named.search(line) for each in _PIN.finditer(line)}
         if len(found) > 1:
@@ -375,19 +375,19 @@ class Repository:
 
 @dataclass(frozen=True)
 class Dependency:
-    """A repository of its own, whose files lie in `folder` of the program's checkout."""
+    """A separate repository whose files are in `folder` of the program's checkout."""
 
     folder: str
     repository: Repository
 
     @classmethod
     def of(cls, written: str, clones: Path, say: Callable[[str], None]) -> Dependency:
-        """`FOLDER=REPOSITORY`, a path or what `git clone` takes. Raises UsageError."""
+        """`FOLDER=REPOSITORY`, where REPOSITORY is a path or a URL for `git clone`. Raises UsageError."""
         folder, equals, source = written.partition("=")
         place = Path(folder)
         if not (equals and source and place.name) or place.is_absolute() or ".." in place.parts:
             raise UsageError(
-                f"--descend {written}: write FOLDER=REPOSITORY, the folder from the top of the checkout, like --descend"
+                f"--descend {written}: write FOLDER=REPOSITORY, the folder relative to the checkout, like --descend"
                 " third_party/m3x=../m3x"
             )
         own = Path(source).expanduser()
@@ -401,17 +401,17 @@ class Dependency:
 
 @dataclass(frozen=True)
 class Tree:
-    """A program with its dependencies: one of these repositories is searched, the others are as they are pinned."""
+    """A program with its dependencies: one of these repositories is searched, the others are at pinned commits."""
 
     program: Repository
     dependencies: Sequence[Dependency] = ()
-    """Each after the one that pins it."""
+    """Each dependency comes after the repository that pins it."""
     at: Mapping[str, str] = field(default_factory=dict)
-    """Folder -> commit, of those that were searched before; the program's own is ""."""
+    """Folder -> commit, for repositories that were searched before; the program's folder is ""."""
     searched: str = ""
 
     def commits(self, candidate: str) -> dict[str, tuple[str, str]]:
-        """Folder -> (commit, the folder of what pins it) with the searched one at `candidate`. Raises UsageError."""
+        """Folder -> (commit, folder of the repository that pins it), for this candidate. Raises UsageError."""
         at = {**self.at, self.searched: candidate}
         found = {"": (at[""], "")}
         repositories = {"": self.program}
@@ -433,7 +433,7 @@ class Tree:
             each.repository.extract(commits[each.folder][0], into / each.folder)
 
     def moved(self, last_good: str, first_bad: str) -> list[tuple[Dependency, str, str]]:
-        """(dependency, old commit, new commit) of each that the searched one pins to another commit in `first_bad`."""
+        """(dependency, old commit, new commit) of each dependency whose pin `first_bad` changes."""
         before, after = self.commits(last_good), self.commits(first_bad)
         return [
             (each, before[each.folder][0], after[each.folder][0])
@@ -447,7 +447,7 @@ Shell = Callable[[str, Path], tuple[int, bytes, bytes]]
 
 
 def shell(command: str, folder: Path) -> tuple[int, bytes, bytes]:
-    """Runs in `sh`, as the user typed it. The build may take half an hour."""
+    """Runs the command in `sh`, as the user typed it. It may take half an hour."""
     try:
         done = subprocess.run(
             ["sh", "-c", command],
@@ -464,7 +464,7 @@ def shell(command: str, folder: Path) -> tuple[int, bytes, bytes]:
 
 @dataclass
 class Commits:
-    """The common part of commits as candidates: their order, their names for people, one checkout each."""
+    """What all kinds of commits as candidates share: their order, their names for people, a checkout of each."""
 
     given: ResolvedExperiment
     repository: Repository
@@ -477,7 +477,7 @@ class Commits:
     """The program and its dependencies, if it is built together with them."""
 
     def below(self, dependency: Dependency, old: str, new: str, *, first_bad: str) -> Self:
-        """The commits of a dependency, with all above it as at `first_bad`. Raises UsageError if no line joins both."""
+        """A dependency's commits, with those above it at `first_bad`. Raises UsageError unless `old` precedes `new`."""
         assert self.tree is not None
         at = {**self.tree.at, self.tree.searched: first_bad}
         return replace(
@@ -492,11 +492,11 @@ class Commits:
         return f"{name[:_SHOWN]} ({self.repository.subject(name)})"
 
     def made(self, name: str, command: str) -> tuple[Path, bytes]:
-        """The checkout of a commit, in which `command` has run once, and what that printed. Raises RefusedError."""
+        """The checkout of a commit, in which `command` has run once, and the command's output. Raises RefusedError."""
         if not _COMMIT.fullmatch(name):
-            raise RefusedError(f"{name!r} is no commit")
+            raise RefusedError(f"{name!r} is not a commit")
         folder = self.work / name
-        # a search that was resumed builds nothing twice; what another command, or with others, built is another program
+        # a resumed search builds nothing twice; another command, or other dependencies, make another program
         made_of = command if self.tree is None else f"{command} {self.tree}"
         done = folder.with_name(f"{name}.{hashlib.sha256(made_of.encode()).hexdigest()[:16]}{_DONE}")
         if done.exists():
@@ -504,14 +504,14 @@ class Commits:
         self.say(f"building {self.shown(name)}")
         for other in self.work.glob(f"{name}.*{_DONE}"):
             other.unlink()
-        shutil.rmtree(folder, ignore_errors=True)  # of a build that was killed
+        shutil.rmtree(folder, ignore_errors=True)  # left by a killed build
         try:
             (self.tree or self.repository).extract(name, folder)
         except UsageError as unpinned:
             raise RefusedError(str(unpinned)) from None
         code, output, error = self.run(command, folder)
         if code:
-            last = (error or output).decode(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
+            last = (error or output).decode(errors="replace").strip().splitlines()[-1:] or ["it printed nothing"]
             raise RefusedError(f"`{command}` ended with exit status {code}: {last[0][:200]}")
         done.write_bytes(output)
         return folder, output
@@ -523,9 +523,9 @@ class Programs(Commits):
 
     build: str = ""
     clients: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """The command of each client that runs it, with `{checkout}` for the folder of the build."""
+    """The command of each client that runs the program, with `{checkout}` for the folder of the build."""
     duet: bool = False
-    """Whether the good end runs beside each candidate, with the same load."""
+    """Whether the good end runs at the same time as each candidate, with the same load."""
 
     @property
     def question(self) -> dict[str, Any]:
@@ -545,7 +545,7 @@ class Programs(Commits):
         return varied(self.given, {"clients": clients}, name="candidate", source=f"--client at {name[:_SHOWN]}")
 
     def alike(self, one: str, other: str) -> Alike | None:
-        """Which programs are the same at both, byte by byte."""
+        """The programs that are the same at both commits, byte by byte."""
         same = []
         for command in self.clients.values():
             if (program := _program(command)) is not None:
@@ -555,17 +555,17 @@ class Programs(Commits):
         if not same:
             return None
         programs = " and ".join(same)
-        return Alike(f"{programs}: the same at both commits, byte by byte; does the build use what is committed?")
+        return Alike(f"{programs}: the same at both commits, byte by byte; does the build use the committed files?")
 
     def _built(self, name: str) -> dict[str, dict[str, Any]]:
-        """The programs of the clients at this commit. Raises RefusedError, also for a build that did not make it."""
+        """The clients' commands with the build of this commit. Raises RefusedError, also if a program is missing."""
         folder, _ = self.made(name, self.build)
         for command in self.clients.values():
             program = _program(command)
             if program is None:
                 continue
             if not (folder / program).is_file():
-                raise RefusedError(f"`{self.build}` made no {program}, which a client runs")
+                raise RefusedError(f"`{self.build}` did not make {program}, which a client runs")
             if command[0].startswith(CHECKOUT) and not os.access(folder / program, os.X_OK):
                 raise RefusedError(f"`{self.build}` made {program}, which is not executable")
         return {
@@ -579,7 +579,7 @@ class Produced(Commits):
     """The configuration at each commit: the output of a command, or the files at `paths` after it has run."""
 
     configured: Callable[[Sequence[Path], Sequence[Sequence[Path]]], ResolvedExperiment] = field(kw_only=True)
-    """The experiment with the configuration in these files; those of both ends. Raises RefusedError, UsageError."""
+    """Maps (files, both ends' files) to the experiment with that configuration. Raises RefusedError, UsageError."""
     command: str = ""
     paths: Sequence[str] = ()
 
@@ -596,7 +596,7 @@ class Produced(Commits):
 
     def _ends(self) -> Iterator[list[Path]]:
         for end in (self.names[0], self.names[-1]):
-            with contextlib.suppress(RefusedError):  # said where that end is run
+            with contextlib.suppress(RefusedError):  # running that end reports the error
                 yield self._files(end)
 
     def _files(self, name: str) -> list[Path]:
@@ -613,7 +613,7 @@ class Produced(Commits):
         return files
 
     def alike(self, one: str, other: str) -> Alike | None:
-        """Whether both commits have the same configuration: most commits of a repository change other files."""
+        """Whether both commits have the same configuration, because most commits of a repository change other files."""
         same = self.resolved(one).data == self.resolved(other).data
         return Alike("the configuration is the same at both commits", sure=True) if same else None
 
@@ -622,7 +622,7 @@ Built = Programs | Produced
 
 
 def _check_links(paths: Sequence[Path], folder: Path) -> None:
-    """Raises RefusedError for a link that leads out of the checkout: every commit would have the same there."""
+    """Raises RefusedError for a link that leads out of the checkout: all commits would read the same file."""
     for path in paths:
         for file in [path, *path.rglob("*")] if path.is_dir() else [path]:
             if file.is_symlink() and not file.resolve().is_relative_to(folder.resolve()):
@@ -638,7 +638,7 @@ def _program(command: Sequence[str]) -> str | None:
 
 
 def clients_of(written: Sequence[str], given: ResolvedExperiment) -> dict[str, list[str]]:
-    """`--client NAME=COMMAND`, each as a list of words. Raises UsageError."""
+    """Parses `--client NAME=COMMAND`: each client's command as a list of words. Raises UsageError."""
     known = given.experiment.clients
     found = {}
     for each in written:

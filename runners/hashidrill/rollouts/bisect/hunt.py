@@ -1,6 +1,6 @@
-"""One search from its question to its answer: candidates are run, judged and logged, and the answer is put in words.
+"""One search from its question to its answer: runs, judges and logs candidates, and puts the answer in words.
 
-The search does not print to a terminal itself. The search resumes when its log has runs already.
+The search does not print to a terminal itself. It resumes if its log already has runs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,14 +29,13 @@ from hashidrill.rollouts.bisect.trials import AT_MOST, INVALID_IN_A_ROW, Log, Ou
 
 FOUND, WRONG_END, CANNOT_TELL = 0, 2, 3
 SURE_BUILDS = 0.99
-"""How sure a turn must be before another commit is built: a build that a wrong turn led to is wasted."""
+"""How sure a turn must be before another commit is built, because a build after a wrong turn is wasted."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """`found`: the changed keys, or the first bad version or commit, and below it that of each dependency in turn.
-
-    It is empty without an answer. `text` says it all.
+    """`found`: the changed keys, or the first bad version or commit, followed by the first bad commit of each
+    dependency in turn. It is empty without an answer. `text` says everything.
     """
 
     code: int
@@ -46,7 +45,7 @@ class Answer:
     takes: str = ""
     last_good: str = ""
     good_breaks: bool = False
-    """Nothing was found, because the good end is broken too."""
+    """Whether nothing was found because the good end is broken too."""
 
     def as_document(self) -> dict[str, Any]:
         """Plain data for the log and for --json."""
@@ -60,12 +59,12 @@ class Answer:
 
 
 class _SameEndsError(Exception):
-    """Both ends ran the same. The text says how that is known."""
+    """Both ends ran the same configuration or program. The text says how that is known."""
 
 
 @dataclass
 class Hunt:
-    """One search. `run` makes the recording of an experiment."""
+    """One search. `run` runs an experiment and returns its recording."""
 
     candidates: ChangedKeys | Listed
     rule: Rule
@@ -78,13 +77,13 @@ class Hunt:
     _ends_differ: bool = False
 
     def search(self) -> Answer:
-        """Raises what a run raises; the log has all runs that ended before."""
+        """Raises what a run raises; the log then has all earlier runs."""
         try:
             return self._search()
         except _SameEndsError as same:
             return _cannot(
                 CannotTell(
-                    f"between the good end and the bad end, {same}", "a change that reaches what this experiment runs"
+                    f"between the good end and the bad end, {same}", "a change that affects what this experiment runs"
                 )
             )
 
@@ -103,7 +102,7 @@ class Hunt:
         return self._of_list(self.candidates, trials)
 
     def _check_ends(self) -> None:
-        """Raises UsageError for an end that cannot be run: no run of others would help."""
+        """Raises UsageError for an end that cannot be run, because runs of other candidates would not help."""
         known = {candidate for candidate, _ in self.log.runs}
         for end, name in zip(("good", "bad"), self._ends(), strict=True):
             if name in known:
@@ -172,7 +171,7 @@ class Hunt:
         return trial if self._limit is None else self._limit.compared(trial)
 
     def _measure_good(self, good: str, rule: Worse) -> CannotTell | None:
-        """Runs the good end until its figure, the reference for others, is known."""
+        """Runs the good end until its figure, the reference for other candidates, is known."""
         while True:
             trials = [trial for candidate, trial in self.log.telling if candidate == good]
             measured = [trial for trial in trials if trial.value is not None and not trial.cut][:REFERENCES]
@@ -207,7 +206,7 @@ class Hunt:
         text = f"{these} it, of {len(keys.changes)}:\n" + "\n".join(lines)
         text += f"\nwith {_it(changes)} it {trials.tally(set_name(answer.changes))}"
         if not answer.apart and len(changes) > 1:
-            text += "\nwhether all of them are needed is not known: the agent refuses some of them without the others"
+            text += "\nit is unknown whether all of them are needed: the agent refuses some of them without the others"
         return Answer(FOUND, f"{text}\n{_sure(answer.wrong)}", [change.key for change in changes], answer.wrong)
 
     def _of_list(self, listed: Listed, trials: Trials) -> Answer:
@@ -244,14 +243,14 @@ class Hunt:
         elif good:
             what = "name one that holds, or say with --expect or --figure what breaks"
         else:
-            what = "name one that breaks, or an experiment that shows it"
+            what = "name one that breaks, or an experiment that breaks with it"
         text = f"the {called} end is not {called}: {self.candidates.shown(at)} {trials.tally(at)}"
         unsearched = "nothing was searched: " if {*trials.candidates} <= {at, other} else ""
         return Answer(WRONG_END, f"{text}; {unsearched}{what}", wrong=wrong, good_breaks=good)
 
 
 def _pins(commits: Commits, last: str, first: str) -> str:
-    """The dependencies that the first bad commit pins to another commit, and that the search does not know."""
+    """The dependencies whose pin the first bad commit changes, and that the search does not know."""
     known = {new for _, _, new in commits.tree.moved(last, first)} if commits.tree is not None else ()
     return "".join(
         f"\nit pins a dependency to another commit ({line}): go on in its repository with --git {old}..{new}, or name"
@@ -262,19 +261,19 @@ def _pins(commits: Commits, last: str, first: str) -> str:
 
 
 def descend(hunt: Hunt, answer: Answer, onward: Callable[[Built], Hunt]) -> Answer:
-    """Goes on in the dependency whose pin broke it, and so on in those of its own; `onward` makes the next search.
+    """Searches the dependency whose new pin broke it, then its own dependencies, and so on; `onward` makes searches.
 
-    Where the old commit of each dependency breaks too, the commit itself is what broke it.
+    If it breaks with the old commit of each dependency too, the commit itself is the cause.
     """
     commits = hunt.candidates
     if not isinstance(commits, Built) or commits.tree is None or answer.code != FOUND or len(answer.found) != 1:
         return answer
     for dependency, old, new in commits.tree.moved(answer.last_good, answer.found[0]):
-        hunt.say(f"{commits.shown(answer.found[0])} pins {dependency.folder} to another commit: searching its own")
+        hunt.say(f"{commits.shown(answer.found[0])} pins {dependency.folder} to another commit: searching its commits")
         try:
             deeper = onward(commits.below(dependency, old, new, first_bad=answer.found[0]))
         except UsageError as error:
-            return _joined(answer, dependency, _cannot(CannotTell(str(error), "a pin that went forward")))
+            return _joined(answer, dependency, _cannot(CannotTell(str(error), "a pin that moved forward")))
         try:
             below = deeper.search()
             deeper.log.add_answer(below.as_document())
@@ -301,9 +300,9 @@ def _cannot(answer: CannotTell) -> Answer:
 
 
 def _noise(which: str, why: str) -> CannotTell:
-    """The answer when runs of the same candidate differed, so that their difference has another cause."""
+    """The answer if runs of two equal candidates differed, so that the change is not the cause."""
     return CannotTell(
-        f"runs of {which} came out differently, and {why}", "a change that takes effect in this experiment"
+        f"runs of {which} had different results, but {why}", "a change that has an effect in this experiment"
     )
 
 
@@ -312,13 +311,11 @@ def _it(changes: Sequence[object]) -> str:
 
 
 def _sure(wrong: float) -> str:
-    return (
-        f"the chance that this answer is wrong is under {max(0.1, 100 * wrong):.1f}%, if runs are as noisy as they were"
-    )
+    return f"the chance that this answer is wrong is under {max(0.1, 100 * wrong):.1f}%, if runs stay this noisy"
 
 
 def summary(candidates: Candidates, trials: Sequence[tuple[str, Trial]]) -> list[Mapping[str, Any]]:
-    """The results of each candidate, in the order of their first run: for --json."""
+    """The results of each candidate, in the order of its first run, for --json."""
     by_name: dict[str, list[Trial]] = {}
     for name, trial in trials:
         by_name.setdefault(name, []).append(trial)

@@ -1,13 +1,12 @@
 """Estimates where a list of candidates turns from good to bad, from runs that may be wrong.
 
-Runs are noisy: a good candidate breaks now and then, and a bad one holds now and then. How often is not known
-beforehand, so it is learnt along with the answer: a belief is a joint distribution over the turn (the first bad
-candidate) and over both rates, on a grid. This is noisy bisection as Burnashev and Zigangirov (1974) have it, with
-unknown rates. It ends when all that is left beside one turn weighs less than the chance of a wrong answer that the
-caller allows.
+Runs are noisy: a good candidate breaks now and then, and a bad one holds now and then. The rates of these errors are
+learnt along with the answer: a belief is a joint distribution, on a grid, over the turn (the first bad candidate) and
+over both rates. This is the noisy bisection of Burnashev and Zigangirov (1974), with unknown rates. It ends when all
+other turns together are less likely than the chance of a wrong answer that the caller allows.
 
-A run that is clear (`hashidrill.rollouts.bisect.trials.Trial`) is wrong less often than another one. Such runs have
-their own error rates: assumed lower at first, then learnt like the others.
+A clear run (`hashidrill.rollouts.bisect.trials.Trial`) is wrong less often than other runs. Clear runs have their own
+error rates: assumed to be lower at first, then learnt like the others.
 """
 
 from __future__ import annotations
@@ -26,23 +25,23 @@ Floats = NDArray[np.float64]
 GOOD_BREAKS = np.array([0.003, 0.01, 0.03, 0.06, 0.1, 0.15, 0.2, 0.26, 0.33, 0.4])
 """Rates at which a good candidate may break."""
 BAD_HOLDS = np.array([0.003, 0.01, 0.03, 0.06, 0.1, 0.15, 0.2, 0.26, 0.33, 0.4, 0.5, 0.6])
-"""Rates at which a bad candidate may hold. A race shows itself in some runs only: this may be higher."""
+"""Rates at which a bad candidate may hold. They may be higher, because a race shows only in some runs."""
 APART = 0.25
 """A bad candidate breaks at least this much more often than a good one; otherwise there is nothing to find."""
 _PRIOR = 9.0
-"""Both rates are Beta(1, 9) beforehand: one run in ten is wrong, and more is unlikely but possible."""
+"""The prior of both rates is Beta(1, 9): one run in ten is wrong; a higher rate is unlikely but possible."""
 _PRIOR_CLEAR = 199.0
 """The prior for clear runs is Beta(1, 199): one in two hundred is wrong."""
 _CLEAR_AS_ANY = 0.1
-"""How likely it is that clear runs are wrong as often as any: where they contradict each other, this weighs most."""
+"""How likely it is that clear runs are wrong as often as others; this dominates if clear runs contradict each other."""
 ENDS_WRONG = 0.05
-"""How likely it is, before any run, that an end called good or bad is not."""
+"""How likely it is, before any run, that an end that the user calls good or bad is not."""
 
 
 def _grid() -> tuple[Floats, Floats, Floats, Floats]:
-    """The rates at which a good and a bad candidate break, and the log of how likely each pair is beforehand.
+    """The rates at which a good and a bad candidate break, and the log of each pair's prior probability.
 
-    The latter twice: for any run, and for a clear one.
+    Returns the prior twice: for ordinary runs, and for clear runs.
     """
     good, held = (axis.ravel() for axis in np.meshgrid(GOOD_BREAKS, BAD_HOLDS, indexing="ij"))
     possible = (1 - held) - good >= APART
@@ -72,7 +71,7 @@ _GOOD, _BAD, _BEFOREHAND, _CLEAR_BEFOREHAND = _grid()
 
 @dataclass(frozen=True)
 class Noise:
-    """The belief about both error rates: the log weight of each pair on the grid, and the same for clear runs."""
+    """The belief about both error rates: the log weight of each pair on the grid; `clear` has those of clear runs."""
 
     log_weights: Floats
     clear: Floats = field(default_factory=lambda: _CLEAR_BEFOREHAND)
@@ -83,7 +82,7 @@ class Noise:
 
     @property
     def good_breaks(self) -> float:
-        """The rate at which a good candidate breaks, as far as is known."""
+        """The estimated rate at which a good candidate breaks."""
         return float(np.exp(self.log_weights) @ _GOOD)
 
     @property
@@ -100,9 +99,9 @@ class Noise:
 
 
 class Belief:
-    """The position of the turn in a list of `count` candidates: turn t means that t and those after it are bad.
+    """The belief about the turn in a list of `count` candidates: turn t means that t and all later ones are bad.
 
-    Turns go from 0 (all are bad) to `count` (none is). `prior`: how likely each is beforehand.
+    Turns go from 0 (all are bad) to `count` (all are good). `prior`: how likely each turn is before any run.
     """
 
     def __init__(self, count: int, prior: Iterable[float], noise: Noise) -> None:
@@ -111,7 +110,7 @@ class Belief:
         if len(self._prior) != count + 1:
             raise ValueError(f"{count} candidates have {count + 1} turns, not {len(self._prior)}")
         self.count = count
-        # given the turn, the rates of clear runs and of others know nothing of each other
+        # given the turn, the rates of clear runs and of other runs are independent
         self._log: Mapping[bool, Floats] = {
             clear: np.repeat(weights[None, :], count + 1, axis=0)
             for clear, weights in ((False, noise.log_weights), (True, noise.clear))
@@ -151,18 +150,18 @@ def _summed(log: Floats) -> Floats:
 WRONG_RUNS = 0.2
 CHANGED = math.log(1000)
 """The odds above which an end counts as having changed sides."""
-_VALID = "runs of it that are valid: its recordings say what made them INVALID"
-_RUNNABLE = "one that can be run in its place"
+_VALID = "valid runs of it: its recordings say what made them INVALID"
+_RUNNABLE = "another candidate in its place that can be run"
 CONTRADICTIONS = 2
-"""A candidate that held and broke this often each is more than one wrong run."""
+"""If a candidate held this often and broke this often, more than one run must be wrong."""
 _LAST = 6
 Answer = tuple[str, bool, bool]
 """A control run: its candidate, whether it broke, whether it is clear."""
 
 
 class ChangedEndError(Exception):
-    """A known end no longer answers as it did. The text says which end, and how it answered; `takes` says what to
-    change.
+    """A known end no longer answers as before. The text says which end, and how it answered; `takes` says what is
+    needed.
     """
 
     def __init__(
@@ -173,7 +172,7 @@ class ChangedEndError(Exception):
 
 
 class Controls:
-    """The two ends of a search, by name, and what their control runs say."""
+    """The two ends of a search, by name, and the results of their control runs."""
 
     def __init__(self, trials: Trials, good: str, bad: str) -> None:
         self._trials = trials
@@ -182,20 +181,20 @@ class Controls:
         self._said: dict[str, list[bool]] = {good: [], bad: []}
 
     def contradicts(self, candidate: str) -> bool:
-        """Whether the runs of a candidate contradict each other by more than one wrong run; of an end, by any."""
+        """Whether more than one run of the candidate must be wrong; for an end, whether any run must be wrong."""
         tally = self._trials.tally(candidate)
         fewest = 1 if candidate in {self.good, self.bad} else CONTRADICTIONS
         return min(tally.held, tally.broken) >= fewest
 
     def after(self, *, broken: bool, noise: Noise) -> list[Answer]:
-        """A candidate broke, or held, against the current belief: the runs of an end that this requires.
+        """Makes the control runs that are needed because a candidate broke, or held, against the current belief.
 
         Raises ChangedEndError, OutOfRunsError.
         """
         return self._check(self.good if broken else self.bad, noise)
 
     def confirm(self, noise: Noise) -> list[Answer]:
-        """Checks before an answer: does the good end still hold? As `after`."""
+        """Checks before an answer whether the good end still holds. Returns and raises as `after` does."""
         return self._check(self.good, noise)
 
     def _check(self, end: str, noise: Noise) -> list[Answer]:
@@ -206,7 +205,7 @@ class Controls:
         while not runs or self._odds[end] > 0:
             broken = self._trials.ask(end)
             if broken is None:
-                why = f"{self._shown(end)} says nothing any more: it {self._trials.tally(end)}"
+                why = f"{self._shown(end)} has no valid runs any more: it {self._trials.tally(end)}"
                 raise ChangedEndError(why, _VALID)
             runs.append((end, broken, self._trials.clear))
             self._said[end].append(broken)
@@ -226,21 +225,22 @@ class Controls:
 
 
 WRONG_AT_MOST = 0.01
-"""How likely a wrong turn may be over a whole search."""
+"""How likely a wrong answer of a whole search may be."""
 TURN = 0.9
 """How sure both ends of the bracket must be before a new candidate is run."""
 _ENDS = 0.95
 """How sure the ends must be before anything between them is run."""
 _LEAST_TELLING = 0.05
 _TOSSED = 8
-"""The fewest runs of either outcome that show a candidate to be neither good nor bad."""
+"""A candidate counts as neither good nor bad only if it held at least this often and broke at least this often."""
 
 
 @dataclass(frozen=True)
 class Turn:
     """The answer: `first_bad` is bad and `last_good` good. The candidates between them cannot be run.
 
-    `last_good` is -1 when all are bad, `first_bad` their number when none is. `wrong`: how likely it is to be wrong.
+    If all are bad, `last_good` is -1; if all are good, `first_bad` is their number. `wrong`: how likely the answer is
+    to be wrong.
     """
 
     last_good: int
@@ -257,15 +257,15 @@ class CannotTell:
 
 
 def changed_end(changed: ChangedEndError) -> CannotTell:
-    """The result if runs before and after a change of the end differ."""
+    """The result if an end answers differently than before."""
     return CannotTell(str(changed), changed.takes)
 
 
 @dataclass
 class Ordered:
-    """One search. `known_ends`: the first is known to be good and the last to be bad, by runs made before.
+    """One search. `known_ends`: earlier runs showed that the first candidate is good and the last one bad.
 
-    `controls`: of the search that this is a part of, which confirms its answer itself.
+    `controls`: the controls of a larger search that this is part of, and that confirms the answer itself.
     """
 
     candidates: Sequence[str]
@@ -322,13 +322,13 @@ class Ordered:
             turns = self.belief.turns
             all_bad, none_bad = float(turns[0]), float(turns[-1])
             if not 1 - _ENDS < max(all_bad, none_bad) < 1 - self.wrong:
-                return None  # as they were called, or certainly not
+                return None  # the ends are as the user calls them, or surely not
             doubtful = 0 if all_bad > none_bad else last
             if not self._ask(doubtful):
                 return self._blind(doubtful)
 
     def _bracket(self) -> tuple[int, int]:
-        """The last candidate that was run and seems good, -1 where none does; and the first after it that seems bad."""
+        """The last candidate that was run and seems good, or -1; and the first one after it that seems bad."""
         run = sorted(self._run)
         bad = [index for index in run if self.belief.bad(index) >= 0.5]
         high = bad[0] if bad else len(self.candidates)
@@ -336,7 +336,7 @@ class Ordered:
 
     def _between(self, low: int, high: int) -> list[int]:
         if low < 0 or high >= len(self.candidates):
-            return []  # an end is not what it was called: nothing to search
+            return []  # an end is not as the user calls it: nothing to search
         return [index for index in range(low + 1, high) if index not in self._unresolved]
 
     def _step(self, low: int, high: int, between: Sequence[int]) -> CannotTell | None:
@@ -346,7 +346,7 @@ class Ordered:
         if between and doubts[doubtful] <= 1 - self.turn:
             middle = (low + high) / 2
             new = min(between, key=lambda index: (abs(index - middle), index))
-            self._ask(new)  # where it cannot be resolved, another one is the middle the next time
+            self._ask(new)  # if it cannot be resolved, the next step takes another middle
             return None
         return None if self._ask(doubtful) else self._blind(doubtful)
 
@@ -382,7 +382,7 @@ class Ordered:
         return CannotTell(f"{self.trials.shown(name)} {tally}", _RUNNABLE if tally.refused else _VALID)
 
     def _tossed(self, name: str) -> bool:
-        """Whether the many runs look like coin tosses, so that more of them would not help."""
+        """Whether the runs look like coin tosses, so that more runs would not help."""
         tally = self.trials.tally(name)
         return min(tally.held, tally.broken) >= max(_TOSSED, (tally.held + tally.broken) / 3)
 
@@ -399,8 +399,8 @@ class Ordered:
             )
         odds = math.log(wrong / (1 - wrong) * (1 - self.wrong) / self.wrong) if wrong < 1 else 0.0
         steps = math.ceil(math.log2(left + 1))
-        more = math.ceil(3 * (odds + steps) / noise.a_run_tells) + steps  # both ends of the bracket, and turns back
+        more = math.ceil(3 * (odds + steps) / noise.a_run_tells) + steps  # both ends of the bracket, and steps back
         return CannotTell(
-            f"after {self.trials.used}, the most that were allowed, it is not sure enough: {why}",
-            f"about {more} more runs: resume it with --tries {self.trials.at_most + more}",
+            f"after {self.trials.used}, the most allowed, the answer is not sure enough: {why}",
+            f"about {more} more runs: resume with --tries {self.trials.at_most + more}",
         )

@@ -1,4 +1,4 @@
-"""Runs candidates: stores the results of each one, repeats runs without a result, and limits the total number."""
+"""Runs candidates: stores the results of each one, repeats runs without a result, and limits the number of runs."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Outcome(StrEnum):
     HELD = "held"
     BROKEN = "broken"
     INVALID = "invalid"
-    """The run proves nothing. It is repeated, and not counted."""
+    """The run proves nothing. It is repeated."""
     MEASURED = "measured"
-    """A figure was measured that nothing was compared with yet. No search sees this."""
+    """A figure was measured but is not compared yet. Searches never get this outcome."""
     REFUSED = "refused"
     """The candidate cannot be run at all: the agent refuses its configuration, or it cannot be built."""
 
@@ -41,10 +41,10 @@ class Outcome(StrEnum):
 class Trial:
     """One run: its result, the reason, its recording, and the figure, if one is measured.
 
-    A clear run is less often wrong: it was compared with the good end in the same run, and no part of the run alone
-    decides its result (`hashidrill.rollouts.bisect.broken`). `absent`: of a cost, the share of the time in which
-    agents were down, so that their use is missing. `cut`: a guardrail ended its method, so it shows less than
-    others.
+    A clear run is less often wrong: it was compared with the good end in the same run, and no single part of the run
+    decides its result (`hashidrill.rollouts.bisect.broken`). `absent`: for a cost, the share of the time in which
+    agents were down, so that their use is missing. `cut`: a guardrail ended the method, so the run shows less than
+    other runs.
     """
 
     outcome: Outcome
@@ -57,12 +57,12 @@ class Trial:
 
     @property
     def plain_value(self) -> float | str | None:
-        """The value for JSON, which has no infinity: an event that never came is "inf"."""
+        """The value for JSON, which cannot represent infinity: "inf" stands for an event that never came."""
         return str(self.value) if self.value is not None and math.isinf(self.value) else self.value
 
 
 class OutOfRunsError(Exception):
-    """The search may make no more runs."""
+    """The search has used all runs that it may make."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Tally:
             return f"cannot be run: {self.refused}"
         said = f"broke in {self.broken} of {self.held + self.broken} runs"
         why = f" ({self.why_invalid})" if self.why_invalid else ""
-        return said + (f", and {self.invalid} more said nothing{why}" if self.invalid else "")
+        return said + (f", and {self.invalid} more were INVALID{why}" if self.invalid else "")
 
 
 class Trials:
@@ -96,7 +96,7 @@ class Trials:
     ) -> None:
         self._run = run
         self.shown = shown
-        """A candidate for a person."""
+        """Maps a candidate to its name for people."""
         self.at_most = at_most
         self._before: defaultdict[str, deque[Trial]] = defaultdict(deque)
         for candidate, trial in before:
@@ -106,7 +106,7 @@ class Trials:
         self._counts: defaultdict[str, Counter[Outcome]] = defaultdict(Counter)
         self._unresolved: set[str] = set()
         self.answers: list[bool] = []
-        """Whether it broke, of each valid run so far."""
+        """For each valid run so far, whether it broke."""
         self.clear = False
         """Whether the last valid run was clear."""
 
@@ -136,7 +136,7 @@ class Trials:
         )
 
     def ask(self, candidate: str) -> bool | None:
-        """Whether the candidate breaks, by one valid run; None if it cannot be resolved. Raises OutOfRunsError."""
+        """Whether the candidate breaks, by one valid run; None if no run of it is valid. Raises OutOfRunsError."""
         if candidate in self._unresolved:
             return None
         for _ in range(INVALID_IN_A_ROW):
@@ -166,7 +166,7 @@ _QUESTION, _RUN, _ANSWER = "question", "run", "answer"
 
 
 def hash_of_secret(settings: Mapping[str, Any]) -> str:
-    """Like `hash_of`, for settings that may hold a password: slow enough to prevent guessing."""
+    """Like `hash_of`, but for settings that may contain a password: slow enough to prevent guessing."""
     if Redactor().clean(settings) == settings:
         return hash_of(settings)
     said = json.dumps(settings, sort_keys=True, allow_nan=False).encode()
@@ -179,7 +179,7 @@ def hash_of(question: Mapping[str, Any]) -> str:
 
 
 class Log:
-    """An open log. Use `create` or `resume`; no other process may write it meanwhile."""
+    """An open log, from `create` or `resume`. Other processes cannot write to it meanwhile."""
 
     command: ClassVar[str] = "bisect"
 
@@ -194,7 +194,7 @@ class Log:
 
     @classmethod
     def create(cls, path: Path, question: Mapping[str, Any]) -> Self:
-        """Raises UsageError for a file that is there already, or that cannot be written."""
+        """Raises UsageError if the file exists already or cannot be written."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -204,7 +204,7 @@ class Log:
                     f"{path}: cannot write a log here: {error.strerror}; name another with --log"
                 ) from None
             raise UsageError(
-                f"{path}: there is such a log already; go on with it with --resume {path}, or name another with --log"
+                f"{path}: this log exists already; continue it with --resume {path}, or name another with --log"
             ) from None
         _lock(path, descriptor, cls.command)
         log = cls(path, descriptor, question)
@@ -213,7 +213,7 @@ class Log:
 
     @classmethod
     def resume(cls, path: Path) -> Self:
-        """Reads the log; cuts off a torn last line. Raises UsageError for another file."""
+        """Reads the log; cuts off an incomplete last line. Raises UsageError if the file is not such a log."""
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
         except OSError as error:
@@ -233,7 +233,7 @@ class Log:
 
     @property
     def telling(self) -> list[tuple[str, Trial]]:
-        """The runs to resume with, without those that gave no result before a search ended: these are repeated."""
+        """The runs to resume with. Leaves out INVALID runs from before the last answer, so that they are repeated."""
         return [
             (candidate, trial)
             for number, (candidate, trial) in enumerate(self.runs)
@@ -241,14 +241,14 @@ class Log:
         ]
 
     def check(self, question: Mapping[str, Any]) -> None:
-        """Raises UsageError when this is another question than the one that the runs were made for."""
+        """Raises UsageError if the logged runs were made for another question."""
         plain = parse(json.dumps(dict(question)).encode())
         changed = [key for key in sorted({*plain, *self.question}) if plain.get(key) != self.question.get(key)]
         if not changed:
             return
         raise UsageError(
-            f"{self.path}: its runs answer another question: {', '.join(changed)} changed since then; undo that, or"
-            " start a new search without --resume"
+            f"{self.path}: its runs answer another question: {', '.join(changed)} changed since then; undo the change,"
+            " or start a new search without --resume"
         )
 
     def add_run(self, candidate: str, trial: Trial) -> None:
@@ -260,7 +260,7 @@ class Log:
         self.answer = answer
 
     def close(self) -> None:
-        """Others may write it now."""
+        """Closes the log and releases its lock."""
         os.close(self._descriptor)
 
     def _write(self, kind: str, data: Mapping[str, Any]) -> None:
@@ -305,7 +305,7 @@ def _number(value: object) -> float | None:
 
 def _lock(path: Path, descriptor: int, command: str) -> None:
     if not held_by_us(descriptor):
-        raise UsageError(f"{path}: another `hashidrill {command}` writes this log: wait for its end")
+        raise UsageError(f"{path}: another `hashidrill {command}` writes to this log: wait until it ends")
 
 
 def _line(path: Path, number: int, line: bytes) -> dict[str, Any]:
@@ -326,7 +326,7 @@ def _question(path: Path, lines: Sequence[Mapping[str, Any]], command: str) -> M
     if line.get("kind") != _QUESTION or not isinstance(question, dict):
         raise UsageError(f"{path}: not a log of `hashidrill {command}`")
     if line.get("version") != VERSION:
-        raise UsageError(f"{path}: this log is of another version of hashidrill: go on with that one, or start again")
+        raise UsageError(f"{path}: another version of hashidrill wrote this log: resume with that, or start again")
     if line.get("hash") != hash_of(question):
         raise damaged(path, 1)
     return question

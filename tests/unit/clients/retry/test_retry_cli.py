@@ -191,7 +191,7 @@ def test_a_client_that_crashes_on_a_date_fails_and_does_not_just_not_retry():
     told = run(attempt(fault="503-retry-after-date", status=503, retry_after_s=2.0), ok=False)
     measured = Measured([], Settings(), once={"503-retry-after-date": replace(told, crash=ADMITTED)})
     judged = battery._retry_after(measured, "503-retry-after-date")
-    assert (judged.verdict, judged.text) == ("FAIL", f"it crashed on the answer: {ADMITTED}")
+    assert (judged.verdict, judged.text) == ("FAIL", f"the answer made it crash: {ADMITTED}")
     other = Measured([], Settings(), once={"503-retry-after-date": told})
     assert battery._retry_after(other, "503-retry-after-date").applies is False
 

@@ -159,7 +159,7 @@ class TestTimeoutPresent:
         """It took the head for the answer, and was done after 0 s."""
         judged = timeout_present("slow-body", [run(attempt(end=0.01, fault="slow-body"), end=0.02)], deadline_s=10)
         assert (judged.verdict, judged.applies) == ("INVALID", False)
-        assert "never read its body" in judged.text
+        assert "never read the body" in judged.text
         slower = run(attempt(end=2, fault="slow-body", abandoned=True), end=2.1)
         assert timeout_present("slow-body", [slower], deadline_s=10).verdict == "PASS"
 

@@ -175,7 +175,7 @@ def test_what_the_agent_refuses_is_found_without_a_run(box):
 
     assert result.exit_code == 0, result.output
     assert "cannot be run: key_04 needs key_17" in result.output
-    assert "whether all of them are needed is not known: the agent refuses some" in result.output
+    assert "it is unknown whether all of them are needed: the agent refuses some" in result.output
     assert all(limits(d)["key_04"] == limits(d)["key_17"] for d in box.made)
 
 
@@ -362,7 +362,7 @@ def test_a_version_that_ran_the_binary_of_the_one_before_it_is_no_culprit(box):
     result = box.run("--experiment", "small.yaml", "--versions", "1.10.3", "1.11.4", "1.14.0", "1.22.2")
 
     assert result.exit_code == 3
-    assert "runs of consul 1.11.4 and consul 1.14.0 came out differently, and" in " ".join(result.output.split())
+    assert "runs of consul 1.11.4 and consul 1.14.0 had different results, but" in " ".join(result.output.split())
 
 
 def test_a_fault_that_stays_ends_the_search(box):
@@ -424,10 +424,13 @@ def test_the_version_that_breaks_is_named(box, monkeypatch):
         (["--experiment", "small.yaml"], "say what to search, one of"),
         (["--experiment", "small.yaml", "--good", "good.hcl"], "needs both ends: --bad is missing"),
         (["--experiment", "small.yaml", "--good", "good.hcl", "--bad", "no.hcl"], "no.hcl: there is no such file"),
-        (["--experiment", "small.yaml", "--good", "good.hcl", "--bad", "same.hcl"], "an experiment the same: nothing"),
+        (
+            ["--experiment", "small.yaml", "--good", "good.hcl", "--bad", "same.hcl"],
+            "an experiment's agents alike: nothing",
+        ),
         (["--experiment", "small.yaml", "--good", "good.hcl", "--bad", "same.hcl"], "left out: data_dir"),
         (["--experiment", "small.yaml", "--versions", "1.10.3"], "--versions needs two or more"),
-        (["--experiment", "small.yaml", "--versions", "1.1.0", "1.1.0"], "1.1.0 is there more than once"),
+        (["--experiment", "small.yaml", "--versions", "1.1.0", "1.1.0"], "1.1.0 is listed more than once"),
         (["--experiment", "small.yaml", "1.10.3", "1.22.2"], "Versions come after --versions"),
         (["--experiment", "small.yaml", "--versions", "1", "2", "--product", "nomad"], "small does not run it"),
         (["--experiment", "small.yaml", "--git", "a..b"], "--git needs to know what to test of each commit"),
@@ -520,7 +523,7 @@ def test_two_ends_that_differ_in_what_no_bisection_tests_are_told_what(box, tmp_
     for end in ("good", "bad"):
         (tmp_path / f"{end}.hcl").write_text(f'server = true\nencrypt = "key-of-the-{end}-end"')
     said = " ".join(str(box.keys().exception).split())
-    assert "give the agents of an experiment the same: nothing to search" in said
+    assert "configure an experiment's agents alike: nothing to search" in said
     assert "encrypt" in said
     assert "key-of" not in said
 
@@ -552,7 +555,7 @@ def test_a_cost_lacks_what_agents_would_have_taken_that_were_gone():
     limit = Limit(Worse(found, 1.5), 30.0, 0.0)
     less = Trial(Outcome.MEASURED, "cpu 20 CPU seconds", value=20.0, absent=0.4)
     assert limit.compared(less).outcome is Outcome.INVALID
-    assert "while they were gone" in limit.compared(less).text
+    assert "while they were down" in limit.compared(less).text
     assert limit.compared(dataclasses.replace(less, value=90.0)).outcome is Outcome.BROKEN
     died = Limit(Worse(found, 1.5), 10.0, 0.4)
     assert died.compared(dataclasses.replace(less, value=30.0, absent=0.0)).outcome is Outcome.INVALID

@@ -50,7 +50,7 @@ def test_a_commit_that_changes_nothing_that_is_run_is_no_culprit(hunt):
     """Whatever made its runs slow is not in the repository."""
     answer, _ = hunt(lambda one, other: Alike(SAME, sure=True) if one + other == "cd" else None)
     assert (answer.code, answer.found) == (CANNOT_TELL, ())
-    assert f"runs of c and d came out differently, and {SAME}" in answer.text
+    assert f"runs of c and d had different results, but {SAME}" in answer.text
 
 
 def test_one_that_may_have_changed_nothing_is_named_with_a_warning(hunt):
@@ -67,7 +67,7 @@ def test_ends_that_are_surely_the_same_are_not_run(hunt):
 
 BROKEN, HELD, INVALID = Outcome.BROKEN, Outcome.HELD, Outcome.INVALID
 FROM_D = dict(zip("abcde", [HELD, HELD, HELD, BROKEN, BROKEN], strict=True))
-VALID = "runs of it that are valid: its recordings say what made them INVALID"
+VALID = "valid runs of it: its recordings say what made them INVALID"
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def planted_hunt(tmp_path):
             lambda name, at: INVALID if at % 2 else FROM_D[name],
             7,
             CANNOT_TELL,
-            ["after 7 runs (4 of them INVALID)", "resume it with"],
+            ["after 7 runs (4 of them INVALID)", "resume with"],
         ),
         (
             lambda _, at: [HELD, BROKEN][at % 2],

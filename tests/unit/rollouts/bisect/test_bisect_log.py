@@ -130,7 +130,7 @@ def test_a_log_is_never_overwritten(tmp_path):
     path = tmp_path / "log.jsonl"
     Log.create(path, QUESTION).close()
 
-    with pytest.raises(UsageError, match=r"go on with it with --resume .*log\.jsonl"):
+    with pytest.raises(UsageError, match=r"continue it with --resume .*log\.jsonl"):
         Log.create(path, QUESTION)
 
 

@@ -73,7 +73,7 @@ class TestTheSuite:
             suite(["raft/killed-leader"], "nomad")
 
     def test_a_suite_without_an_experiment_is_refused(self):
-        with pytest.raises(UsageError, match="no experiment in it has a Vault"):
+        with pytest.raises(UsageError, match="no experiment in it has Vault"):
             suite(["locks"], "vault")
 
     def test_what_is_neither_a_name_nor_a_tag_has_near_ones_of_both(self):
@@ -120,9 +120,9 @@ class TestAMapOfOnesOwn:
     @pytest.mark.parametrize(
         ("text", "said"),
         [
-            ("consol: []", "at the top there are consul, nomad, vault"),
-            ("consul: [{keys: [a]}]", "consul, group 1: has `keys`, `experiments`"),
-            ("consul: [{keys: a, experiments: []}]", "`keys` is a list of names"),
+            ("consol: []", "the top-level keys are consul, nomad, vault"),
+            ("consul: [{keys: [a]}]", "consul, group 1: a group has only `keys`, `experiments`"),
+            ("consul: [{keys: a, experiments: []}]", "`keys` must be a list of names"),
             (
                 "consul: [{keys: [a], experiments: [raft/kiled-leader]}]",
                 "group 1: there is no experiment.*killed-leader",
@@ -219,7 +219,7 @@ class TestWhatCannotBeTold:
     def test_two_servers_end_it(self, tmp_path):
         before = folder(tmp_path / "a", one=SERVER.format(1), two=SERVER.format(1))
         with pytest.raises(
-            UsageError, match=r"one.hcl and \S*two.hcl are 2 agents, because each sets data_dir"
+            UsageError, match=r"one.hcl and \S*two.hcl belong to 2 agents, because each sets data_dir"
         ) as said:
             compared(before, before)
         assert "name the files of one agent" in str(said.value)
@@ -238,7 +238,7 @@ class TestWhatCannotBeTold:
 
     def test_a_search_for_the_change_to_blame_takes_one_agent(self, two):
         given = resolve(find_experiment("raft/killed-leader"))
-        with pytest.raises(UsageError, match=r"are 2 agents.*name the files of one agent"):
+        with pytest.raises(UsageError, match=r"belong to 2 agents.*name the files of one agent"):
             ChangedKeys.of(given, [two[0]], [two[1]], product=None, refusal=lambda _product: lambda *_: "")
 
 
