@@ -20,13 +20,13 @@ _File = TypeVar("_File")
 
 
 HEAD = "data_dir"
-"""An agent of Consul or Nomad has one of it: files that each set it are different agents."""
+"""A Consul or Nomad agent sets this key once: files that each set it belong to different agents."""
 
 
 def agents_in(files: Sequence[_File], body_of: Callable[[_File], Mapping]) -> list[list[_File]]:
-    """The files of a directory by the agent that reads them: one agent, unless several files set HEAD.
+    """The files of a directory, grouped by the agent that reads them: one agent, unless several files set HEAD.
 
-    The other files are then taken for parts of each.
+    In that case, each agent also gets all files without HEAD.
     """
     heads = [file for file in files if body_of(file).has(HEAD)]
     if len(heads) < 2:
@@ -36,7 +36,7 @@ def agents_in(files: Sequence[_File], body_of: Callable[[_File], Mapping]) -> li
 
 @dataclass(frozen=True)
 class Started:
-    """A command of a systemd unit or a Nomad task, with the file and place that set it: in the unit or in a drop-in."""
+    """A command of a systemd unit or a Nomad task, with the file (unit, drop-in or job) and place that set it."""
 
     unit: Unit | None
     document: Document
@@ -52,18 +52,18 @@ class Started:
 class Agent:
     """One agent's configuration: its files, which Consul, Nomad and Vault merge, and its command-line flags.
 
-    Either may be unknown: flags without a unit here, or a unit's files that are missing here.
+    Either may be unknown here: the flags, if no unit is audited, or the files that a unit names.
     """
 
     documents: tuple[Document, ...]
     started: Started | None = None
     elsewhere: tuple[str, ...] = ()
-    """Files and directories that it is started with and that are not here."""
+    """Files and directories that its command line names but that are not audited."""
 
     @cached_property
     def layers(self) -> list[tuple[Document, Mapping]]:
-        """The content of each file and of the flags. A later one wins: files in lexical order, and flags over all of
-        them.
+        """The content of each file, and the flags. Later layers take precedence: files in lexical order, then the
+        flags.
         """
         flags = [] if self.started is None else [(self.started.document, self.started.settings)]
         return [*((document, document.body) for document in self.documents), *flags]
@@ -75,13 +75,13 @@ class Agent:
 
     @property
     def unseen(self) -> str:
-        """Why its configuration may be incomplete here; "" if it is complete."""
+        """Why the audited part of its configuration may be incomplete; "" if it is complete."""
         if self.started is None:
             return ""
         if self.started.command.unknown:
-            return "its command line passes on a variable, which may hold any flag"
+            return "its command line contains a variable, which may hold any flag"
         if self.elsewhere:
-            return f"{self.elsewhere[0]}, which it reads too, is not among these files"
+            return f"{self.elsewhere[0]}, which it also reads, is not among these files"
         within = self.started.command.container and not self.documents
         return "the configuration of its container is not among these files" if within else ""
 
@@ -95,7 +95,7 @@ class Agent:
         return said[-1] if said else None
 
     def where(self, *names: str) -> tuple[Document, Place]:
-        """The place of the first of these names, in a file before a flag; otherwise the start of the first file."""
+        """The place of the first of these names that is set, preferably in a file; else the start of the first file."""
         for layer in (Agent(self.documents), self):
             for name in names:
                 if (said := layer.find(name)) is not None:
@@ -121,7 +121,7 @@ class Audited:
 
     @cached_property
     def entries(self) -> list[tuple[Document, Mapping]]:
-        """All of Consul's config entries, those that an agent bootstraps included."""
+        """All of Consul's config entries, including those that an agent bootstraps."""
         found = [*self.of("consul-entry"), *self.of("consul-agent")]
         return [(document, entry) for document in found for entry in entries_of(document.value)]
 
@@ -134,10 +134,9 @@ class Audited:
         return [group for job in self.jobs for group in job.groups()]
 
     def _agents(self, kind: str) -> list[Agent]:
-        """An agent that a unit starts with several directories or files is one agent; so is one whose files are all
-        missing here.
+        """The agents that audited commands start, and those of files that no such command names.
 
-        The other files of a directory belong to the agents in it.
+        A command with several directories or files is one agent; so is a command whose files are all missing here.
         """
         folders: dict[Path, list[Document]] = {}
         for document in self.of(kind):
@@ -160,7 +159,7 @@ class Audited:
         return [*agents, *(Agent(group) for index, group in enumerate(groups) if index not in taken)]
 
     def command_lines(self) -> Iterator[Started]:
-        """What systemd units start, with the variables that are known to be in their environment."""
+        """The commands that systemd units start, with the known variables of their environment."""
         files = self.of("environment")
         for document in self.of("systemd-unit"):
             if document.unit is None:
@@ -174,19 +173,19 @@ class Audited:
 
     @cached_property
     def all_commands(self) -> list[Started]:
-        """What systemd units and the tasks of Nomad's jobs start."""
+        """The commands that systemd units and the tasks of Nomad's jobs start."""
         tasks = [(group.job.document, *found) for group in self.groups for found in group.commands()]
         return [*self.command_lines(), *(Started(None, document, command, place) for document, command, place in tasks)]
 
     def at(self, path: str, otherwise: Document) -> Document:
-        """The document with this path, or the other one where it is empty."""
+        """The document with this path; `otherwise` if there is none."""
         return next((document for document in self.documents if document.path == path), otherwise)
 
 
 def _named(path: str, by: Document, groups: Sequence[tuple[Document, ...]]) -> list[int]:
-    """The groups of files that a path in a command line means, seen from that command's host.
+    """The groups of files that a path in a command line means on that command's host.
 
-    Compares paths from their ends, because the files are elsewhere here; of several matches, the nearest one.
+    Compares paths from their ends, because the audited files are at other paths; prefers the files nearest to `by`.
     """
 
     def alike(group: tuple[Document, ...]) -> tuple[int, int]:
@@ -211,7 +210,7 @@ class Job:
 
     @property
     def type(self) -> str:
-        """`service` unless it says otherwise; an empty string when that is not known before the run."""
+        """The job's type: `service` by default; "" if it is unknown before the run."""
         return (self.body.text("type") or "") if self.body.has("type") else "service"
 
     @property
@@ -219,12 +218,12 @@ class Job:
         return _name(self.body)
 
     def groups(self) -> list[Group]:
-        """Its groups; a task directly in the job is a group of its own."""
+        """The job's groups; a task directly in the job is a separate group."""
         groups = [Group(self, body) for body in self.body.blocks("group", "TaskGroups")]
         return groups + [Group(self, Mapping((), task.place, task.labels), task) for task in self.body.blocks("task")]
 
     def calls_itself_again(self) -> bool:
-        """Whether it runs periodically or on dispatch, so that a lost run is followed by another."""
+        """Whether it runs periodically or on dispatch, so that another run follows a lost one."""
         return self.body.has("periodic", "parameterized", "ParameterizedJob")
 
 
@@ -242,16 +241,16 @@ class Group:
         return [self.only_task] if self.only_task is not None else self.body.blocks("task", "Tasks")
 
     def policy(self, *names: str) -> Mapping | None:
-        """The group's block merged over the job's block, as Nomad merges update, reschedule and restart."""
+        """The group's block merged over the job's block, like Nomad merges update, reschedule and restart."""
         return _over([*self.job.body.blocks(*names), *self.body.blocks(*names)])
 
     def restart(self, task: Mapping) -> Mapping | None:
-        """A task's restart policy: its own over the group's."""
+        """A task's restart policy: the task's own block, merged over the group's."""
         names = ("restart", "RestartPolicy")
         return _over([*self.body.blocks(*names), *task.blocks(*names)])
 
     def commands(self) -> Iterator[tuple[Command, Place]]:
-        """The commands of its tasks: command and args, or those of an image."""
+        """The commands of its tasks: `command` and `args`, or the command of an image."""
         for task in self.tasks():
             for config in task.blocks("config", "Config"):
                 said = [config.find(name) for name in ("command", "args")]

@@ -1,6 +1,6 @@
 """The kind of a file, recognised by names at its top level that only one kind has.
 
-If two kinds share names, the order of `_TELLTALES` decides, and each test names the difference.
+If two kinds share names, the order of `_TELLTALES` decides, and its functions check the differences.
 """
 
 import re
@@ -49,7 +49,7 @@ _VAULT_STORAGE = _words(
 _VAULT_SERVER = {"backend", "ha_storage", "seal", "storage", "disable_mlock"}
 _VAULT_AGENT = {"api_proxy", "auto_auth", "cache", "env_template", "exit_after_auth", "template_config"}
 _ENVCONSUL = {"pristine", "sanitize", "upcase", "prefix", "secret"}
-"""envconsul shares the rest with consul-template, and has defaults of its own."""
+"""Names of envconsul, which shares its other names with consul-template but has different defaults."""
 
 _CONSUL_TEMPLATE = {"deduplicate", "template", "reload_signal", "kill_signal", "vault_agent_token_file", "max_stale"}
 
@@ -66,7 +66,7 @@ def _any(tree: Mapping, names: AbstractSet[str]) -> bool:
 
 
 def _is_job(tree: Mapping) -> bool:
-    """`job "name" { group ... }`, or what the API takes: `{"Job": {"TaskGroups": [...]}}`, also without `Job`."""
+    """`job "name" { group ... }`, or the API's form: `{"Job": {"TaskGroups": [...]}}`, also without `Job`."""
     for job in [*tree.blocks("job"), tree]:
         if job.blocks("group") or job.blocks("TaskGroups") or (job.labels and job.blocks("task")):
             return True
@@ -78,7 +78,7 @@ def _is_entry(tree: Mapping) -> bool:
 
 
 def _is_vault_agent(tree: Mapping) -> bool:
-    """Its `vault { retry { num_retries } }` is `retry { attempts }` in consul-template."""
+    """Vault Agent has `vault { retry { num_retries } }` where consul-template has `retry { attempts }`."""
     if any(retry.has("num_retries") for vault in tree.blocks("vault") for retry in vault.blocks("retry")):
         return True
     return _any(tree, _VAULT_AGENT) and not _any(tree, _VAULT_SERVER)
@@ -95,7 +95,7 @@ def _is_nomad_agent(tree: Mapping) -> bool:
     roles = [*tree.blocks("server"), *tree.blocks("client")]
     if any(role.has("enabled", "server_join", "bootstrap_expect", "servers", "retry_join") for role in roles):
         return True
-    # a part of a configuration: `consul { }` or `plugin "docker" { }` in a file of its own
+    # a part of a configuration: `consul { }` or `plugin "docker" { }` in a separate file
     return bool(tree.blocks("plugin")) or (bool(tree.blocks("consul")) and _any(tree, _NOMAD_AGENT - {"vault"}))
 
 
@@ -120,7 +120,7 @@ def _is_consul_agent(tree: Mapping) -> bool:
 
 
 def _plausible(tree: Mapping) -> bool:
-    """A single telltale name may be in any JSON (`checks`, `encrypt`); two names of an agent rarely are."""
+    """Any JSON may have a single telltale name (`checks`, `encrypt`), but seldom two names of an agent by chance."""
     known = {fold(name) for name in _CONSUL_AGENT | {"data_dir", "datacenter", "log_level", "ports", "acl", "tls"}}
     known |= {
         fold(name) for name in ("addresses", "bind_addr", "domain", "limits", "server", "telemetry", "enable_syslog")
@@ -164,13 +164,13 @@ _NAMED = re.compile(r"""(?<![\w.-])(?P<name>\w+)["']?\s*(?:[:=]|\{|"[^"\n]*"\s*\
 _TELLING = {
     name for name in _CONSUL_AGENT | _NOMAD_AGENT | _VAULT_SERVER | _VAULT_AGENT | _CONSUL_TEMPLATE if "_" in name
 } | {"TaskGroups", "api_addr", "cluster_addr", "server_join", "start_join"}
-"""Keys that no other program's file has by chance."""
+"""Keys that files of other programs do not have by chance."""
 
 
 def names_an_agent(text: str) -> bool:
     """Whether an unparsable text contains two keys of an agent's configuration, one of which only agents have.
 
-    Or, as most agents do, `data_dir` and two keys that other programs have too.
+    It is enough too if it contains `data_dir`, as most agents' files do, and two keys that other programs share.
     """
     names = {found["name"] for found in _NAMED.finditer(text)}
     known = len(names & (_TELLING | _COMMON | _AGENTS_BLOCKS))
@@ -181,7 +181,7 @@ _AGENTS_BLOCKS = {"client", "consul", "listener", "server", "storage", "vault", 
 
 
 def entries_of(tree: Value | None) -> list[Mapping]:
-    """Config entries within a document: itself, or those that an agent bootstraps."""
+    """The config entries in a document: the document itself, or the entries that an agent bootstraps."""
     if isinstance(tree, Sequence):
         return [item for item in tree.items if isinstance(item, Mapping) and _is_entry(item)]
     if not isinstance(tree, Mapping):

@@ -20,15 +20,13 @@ from hashidrill.clients.audit.sources import by_kind
 from hashidrill.core.units import counted
 
 _SHOWN = 3
-"""Files of a kind that are named; `-v` and JSON name them all."""
+"""How many files of a kind are named; `-v` and JSON name all files."""
 _COLOURS = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 
 
 def write_text(audit: Audit, console: Console) -> None:
-    """All findings, with each rule explained at its first finding; the suppressed, muted and unread ones; and a
-    summary.
-
-    Files that could not be read go to standard error.
+    """Writes all findings, with each rule explained at its first finding; suppressed and muted findings; relevant files
+    that the audit cannot read; and a summary.
     """
     explained: set[str] = set()
     for finding in audit.findings:
@@ -47,7 +45,7 @@ def write_text(audit: Audit, console: Console) -> None:
 
 
 def summary(audit: Audit) -> str:
-    """`7 files, 1 error, 2 warnings, 0 infos, 1 suppressed, 1 file not readable`."""
+    """`7 files, 1 error, 2 warnings, 0 infos, 1 suppressed, 1 file not read`."""
     counts = [(len([f for f in audit.findings if f.severity is each]), each.word) for each in reversed(Severity)]
     parts = [counted(len(audit.files), "file"), *(counted(number, word) for number, word in counts)]
     if audit.suppressed:
@@ -102,14 +100,14 @@ def _line(console: Console, text: str, style: str = "") -> None:
 LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 cannot hold, not even escaped: control characters, and bytes of a file name that are not
+"""Characters that XML 1.0 cannot contain, even escaped: control characters, and bytes of a file name that are not
 UTF-8.
 """
 
 
 def as_data(audit: Audit) -> Any:
-    """One object: `findings`, `suppressed`, `muted`, `problems`, `unread`, and `files`, each with the type that the
-    audit read it as.
+    """One object: `findings`, `suppressed`, `muted`, `problems`, `unread`, and `files`, which maps each file to its
+    kind.
     """
     value = {
         "findings": [_finding(each) for each in audit.findings],
@@ -156,7 +154,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
 
 
 def as_sarif(audit: Audit) -> str:
-    """One SARIF run with every rule. Suppressed findings are in it with their justification, unreadable files too."""
+    """One SARIF run with every rule. Includes suppressed findings with their justification, and unreadable files."""
     indexes = {rule_id: index for index, rule_id in enumerate(RULES)}
     results = [sarif_result(each, indexes[each.rule_id]) for each in audit.findings]
     for each, reason in audit.suppressed:
@@ -204,7 +202,7 @@ def _sarif_rule(rule: Rule) -> dict[str, Any]:
 
 
 def sarif_result(finding: Finding, index: int) -> dict[str, Any]:
-    """`index`: that of its rule among those of the run."""
+    """`index`: the position of the finding's rule among the run's rules."""
     return {
         "ruleId": finding.rule_id,
         "ruleIndex": index,
@@ -215,7 +213,7 @@ def sarif_result(finding: Finding, index: int) -> dict[str, Any]:
 
 
 def location(path: str, line: int, column: int) -> dict[str, Any]:
-    """A place of SARIF; a line of 0 is the whole file."""
+    """A SARIF location; line 0 means the whole file."""
     physical: dict[str, Any] = {"artifactLocation": {"uri": _uri(path)}}
     if line:
         physical["region"] = {"startLine": line, "startColumn": column}
@@ -228,7 +226,7 @@ def _uri(path: str) -> str:
 
 
 def as_junit(audit: Audit) -> str:
-    """One test case for each file: errors and warnings make it fail; infos go to its output. Unreadable files are
+    """One test case for each file: errors and warnings make the case fail; infos go to its output. Unreadable files are
     errors.
     """
     by_file: dict[str, list[Finding]] = {path: [] for path in audit.files}
@@ -269,32 +267,32 @@ def _told(found: Iterable[Finding]) -> str:
 
 
 def xml_text(root: Element) -> str:
-    """A whole document, in ASCII: well-formed in whatever encoding it is written."""
+    """The whole document in ASCII, which is well-formed in any encoding."""
     indent(root)
     return str(tostring(root, encoding="us-ascii", xml_declaration=True), "ascii") + "\n"
 
 
 def xml(text: str) -> str:
-    """Text of an element or an attribute."""
+    """The text of an element or attribute, without characters that XML cannot contain."""
     return _NOT_XML.sub("\ufffd", text)
 
 
 FORMATS: dict[str, Callable[[Audit], str]] = {"sarif": as_sarif, "junit": as_junit}
-"""What `--format` takes beside text."""
+"""The formats that `--format` accepts, apart from text."""
 
 
 _HEAD = """\
 # Reference: the rules of the audit
 
 Generated from the rules by `python -m hashidrill.clients.audit.report > playbooks/reference-audit.md`.
-`hashidrill audit --rules` lists them, `hashidrill audit --explain HD101` shows one. How to use them:
-[audit-your-config.md](audit-your-config.md).
+`hashidrill audit --rules` lists them, `hashidrill audit --explain HD101` shows one.
+[audit-your-config.md](audit-your-config.md) says how to use them.
 
-An error is a configuration that cannot work. A warning is one that turns a passing fault into one that users notice.
+An error is a configuration that cannot work. A warning is a configuration that lets users notice a passing fault.
 An info is a default that you should know about, and may well keep.
 
-"Shown by" names the test that proves the claim on the real thing: Consul 1.22.2, Nomad 1.10.5, Vault 1.21.0,
-consul-template 0.41.0, or the Python library itself. For Consul's config entries these tests show what Consul tells
+"Shown by" names the test that proves the claim on the real program: Consul 1.22.2, Nomad 1.10.5, Vault 1.21.0,
+consul-template 0.41.0, or the Python library itself. For Consul's config entries, these tests show what Consul sends to
 Envoy; what Envoy then does, and claims without a test, come from the named source or documentation.
 
 | rule | severity | name |

@@ -1,4 +1,4 @@
-"""A rule: an answer to "is retry configured here, and sanely?", with the reason. rules.toml has its texts."""
+"""A rule: answers whether retry is configured, and sanely, and why. rules.toml has its texts."""
 
 import enum
 import tomllib
@@ -12,8 +12,8 @@ from hashidrill.clients.audit.tree import Place
 
 
 class Severity(enum.IntEnum):
-    """The severity. ERROR: the configured setting cannot serve its purpose. WARNING: users will notice a fault that
-    passes on its own. INFO: a default that one should know, and may well keep.
+    """ERROR: the configured setting cannot serve its purpose. WARNING: users will notice a fault that passes by itself.
+    INFO: a default that you should know, and may well keep.
     """
 
     INFO = 1
@@ -27,7 +27,7 @@ class Severity(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Hit:
-    """A rule's match: place and sentence. `muted`: why it is not a finding after all."""
+    """A rule's match: place and sentence. `muted`: why it is not a finding after all; "" if it is one."""
 
     document: Document
     place: Place
@@ -40,7 +40,7 @@ Check = Callable[["Audited"], Iterator[Hit]]
 
 @dataclass(frozen=True)
 class Rule:
-    """`source` is where the claim was read; `verified` names the live test that showed it on the real binary."""
+    """`source` says where the claim comes from; `verified` names the live test that proves it on the real program."""
 
     id: str
     name: str
@@ -67,13 +67,13 @@ class Finding:
 
 
 REGISTERED: dict[str, Rule] = {}
-"""What `rule` has registered so far; `hashidrill.clients.audit.run` imports all of them."""
+"""The rules registered so far; `hashidrill.clients.audit.run` imports all modules with rules."""
 
 _WORDS = tomllib.loads((Path(__file__).parent / "rules.toml").read_text(encoding="utf-8"))
 
 
 def rule(rule_id: str) -> Callable[[Check], Check]:
-    """Registers the check below it as the rule of this id in rules.toml."""
+    """A decorator that registers a check for the rule with this id in rules.toml."""
 
     def register(check: Check) -> Check:
         words = _WORDS[rule_id]

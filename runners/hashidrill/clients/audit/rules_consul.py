@@ -21,11 +21,11 @@ def _alone_on_purpose(agent: Agent) -> bool:
 
 
 def _unseen(agent: Agent) -> str:
-    """Why the missing address is not reported; empty where it is."""
+    """Why the missing address is not reported; "" if it is reported."""
     told = agent.merged
     # without bootstrap_expect and without addresses, a server neither forms nor joins a datacenter: flags must do it
     if agent.started is None and told.flag("server") is True and not told.has("bootstrap_expect"):
-        return "it does not say how many servers there are: flags that are not seen here do, and may name them"
+        return "bootstrap_expect is missing: flags that are not seen here must set it, and may set retry_join too"
     return agent.unseen
 
 
@@ -35,13 +35,13 @@ def consul_no_retry_join(audited: Audited) -> Iterator[Hit]:
         told = agent.merged
         if not _is_an_agent(agent) or _alone_on_purpose(agent):
             continue
-        # auto_config brings the addresses of the servers along, and auto_encrypt still needs retry_join
+        # auto_config includes the addresses of the servers, but auto_encrypt still needs retry_join
         automatic = any(body.flag("enabled") is True for body in told.blocks("auto_config"))
         if told.has("retry_join", "start_join") or automatic:
             continue
         document, place = agent.where("server", "data_dir", "bootstrap_expect")
         role = "server" if told.flag("server") else "agent"
-        text = f"this Consul {role} has no retry_join: it never looks for the others"
+        text = f"this Consul {role} has no retry_join: it never looks for other agents"
         yield Hit(document, place, text, muted=_unseen(agent))
 
 
@@ -76,7 +76,7 @@ def consul_no_retry_join_wan(audited: Audited) -> Iterator[Hit]:
         ):
             continue
         document, place = agent.where("primary_datacenter", "translate_wan_addrs")
-        text = "this server belongs to a federation and has no retry_join_wan"
+        text = "this server belongs to a federation but has no retry_join_wan"
         yield Hit(document, place, text, muted=agent.unseen)
 
 
@@ -100,7 +100,7 @@ def consul_lock_no_monitor_retry(audited: Audited) -> Iterator[Hit]:
         words = each.command.words
         locks = "lock" in words and any(word.rpartition("/")[2] == "consul" for word in words)
         if locks and ("monitor-retry", "0") in each.command.flags:
-            yield Hit(each.document, each.place, "this lock is given up at the first error of a watch")
+            yield Hit(each.document, each.place, "this lock is given up at the first error of its watch")
 
 
 _SAFE = {"connect-failure", "refused-stream", "envoy-ratelimited", "resource-exhausted"}
@@ -142,7 +142,7 @@ def router_condition_without_count(audited: Audited) -> Iterator[Hit]:
         if _conditions(destination) and not destination.has("NumRetries"):
             entry = destination.find("RetryOn", "RetryOnStatusCodes", "RetryOnConnectFailure")
             place = destination.place if entry is None else entry.place
-            yield Hit(document, place, "conditions for a retry without NumRetries: there is exactly one")
+            yield Hit(document, place, "conditions for a retry without NumRetries: Envoy retries exactly once")
 
 
 @rule("HD113")
@@ -184,7 +184,7 @@ def resolver_without_failover(audited: Audited) -> Iterator[Hit]:
         name = entry.text("Name")
         if _kind(entry) == "service-resolver" and name in critical and not entry.has("Failover", "Redirect"):
             place = entry.entries[0].place
-            yield Hit(document, place, f"the service {name} is called critical, and its resolver has no Failover")
+            yield Hit(document, place, f"the service {name} is marked critical, but its resolver has no Failover")
 
 
 @rule("HD115")

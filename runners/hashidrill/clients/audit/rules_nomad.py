@@ -1,6 +1,4 @@
-"""Rules about Nomad's agents and jobs: how agents join, which allocations are retried and where, and when a job gives
-up.
-"""
+"""Rules about Nomad's agents and jobs: how agents join, where allocations are retried, and when a job gives up."""
 
 import re
 from collections.abc import Iterator
@@ -29,7 +27,7 @@ def nomad_no_server_join(audited: Audited) -> Iterator[Hit]:
         servers, clients = _roles(agent, "server"), _roles(agent, "client")
         for bodies, auto in ((servers, "server_auto_join"), (clients, "client_auto_join")):
             if not bodies or (bodies is clients and servers):
-                continue  # a client that is a server too has one on its own machine
+                continue  # a client that is also a server needs no other server
             several = any((body.number("bootstrap_expect") or 0) > 1 for _, body in bodies)
             if bodies is servers and not several:
                 continue
@@ -59,11 +57,11 @@ def nomad_start_join(audited: Audited) -> Iterator[Hit]:
     for document, join in _all_joins(audited):
         entry = join.find("start_join")
         if entry is not None and join.has("start_join"):
-            yield Hit(document, entry.place, "start_join is tried once, and the agent does not start when it fails")
+            yield Hit(document, entry.place, "start_join is tried once, and if it fails, the agent does not start")
 
 
 def _all_joins(audited: Audited) -> Iterator[tuple[Document, Mapping]]:
-    """server_join blocks, and the older way of the same words directly in `server` and `client`."""
+    """`server_join` blocks, and the older form: the same keys directly in `server` and `client`."""
     for agent in audited.nomad_agents:
         for document, body in agent.bodies("server", "client"):
             yield from ((document, join) for join in [body, *body.blocks("server_join")])
@@ -82,7 +80,7 @@ def nomad_template_retry_limited(audited: Audited) -> Iterator[Hit]:
     for document, retry in _template_retries(audited):
         entry, attempts = retry.find("attempts"), retry.number("attempts")
         if entry is not None and attempts is not None and attempts > 0:
-            yield Hit(document, entry.place, f"after {attempts:g} retries the tasks with such templates are killed")
+            yield Hit(document, entry.place, f"after {attempts:g} retries, the tasks with such templates are killed")
 
 
 def _template_retries(audited: Audited) -> Iterator[tuple[Document, Mapping]]:
@@ -101,7 +99,7 @@ _CONSUL = (
     "safeLs|safeTree|service|services|tree"
 )
 _READS = re.compile(rf"(?<![.$\w])(?:(?P<nomad>{_NOMAD})|(?P<vault>{_VAULT})|(?P<consul>{_CONSUL}))\b")
-"""Functions that ask Nomad, Vault or Consul: template/template.go of consul-template 0.41.0."""
+"""Template functions that read from Nomad, Vault or Consul: template/template.go of consul-template 0.41.0."""
 
 
 def _no_reschedule(group: Group) -> bool:
@@ -163,7 +161,7 @@ def job_template_kills_task(audited: Audited) -> Iterator[Hit]:
                 asked = _asked(template) - configured
                 if asked:
                     names = ", ".join(sorted(name.removesuffix("_retry").capitalize() for name in asked))
-                    message = f"this template asks {names}: after about 5 minutes without an answer its task is killed"
+                    message = f"this template reads {names}: after about 5 minutes without answers its task is killed"
                     yield Hit(group.job.document, template.place, message)
 
 
@@ -192,7 +190,7 @@ def job_check_without_restart(audited: Audited) -> Iterator[Hit]:
 
 
 def _restarts(block: Mapping | None) -> bool:
-    """A limit that is not known before the run counts as one."""
+    """Whether the block restarts the task. A limit that is unknown before the run counts as a limit."""
     return block is not None and block.has("limit") and block.number("limit") != 0
 
 
@@ -206,7 +204,7 @@ def job_no_disconnect(audited: Audited) -> Iterator[Hit]:
             for body in group.body.blocks("disconnect")
         )
         if not said and not group.body.has("max_client_disconnect", "stop_after_client_disconnect"):
-            message = f"the group {group.name} keeps data, and is marked lost as soon as its node misses heartbeats"
+            message = f"the group {group.name} keeps data, but is marked lost as soon as its node misses heartbeats"
             yield Hit(group.job.document, group.body.place, message)
 
 
@@ -224,9 +222,9 @@ def job_update_without_auto_revert(audited: Audited) -> Iterator[Hit]:
         for group in job.groups():
             update = group.policy("update", "Update")
             if update is None or update.number("max_parallel") == 0:
-                continue  # 0: no deployment, so that there is nothing to revert
+                continue  # 0: there is no deployment to revert
             entry = update.find("auto_revert")
             unknown = entry is not None and update.flag("auto_revert") is None
             if not unknown and update.flag("auto_revert") is not True and update.place not in told:
                 told.add(update.place)
-                yield Hit(job.document, update.place, "a deployment that fails is left as it is: auto_revert is not on")
+                yield Hit(job.document, update.place, "a failed deployment is not reverted: auto_revert is not on")

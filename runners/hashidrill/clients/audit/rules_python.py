@@ -1,7 +1,7 @@
-"""Rules about Python that calls Consul, Nomad and Vault, or anything over urllib3: read from the caller's code alone.
+"""Rules about Python that calls Consul, Nomad and Vault, or anything over urllib3. They only read the caller's module.
 
-The rules do not see how other modules use the client. The rules judge each call of a client separately: a retry around
-one call says nothing about the others.
+The rules do not see how other modules use the client. They judge each call of a client separately: a retry around one
+call says nothing about the other calls.
 """
 
 import ast
@@ -37,7 +37,7 @@ _RETRY = (
     "status_forcelist",
     "backoff_factor",
 )
-"""What may be given without its name, in the order of requests 2.34 and urllib3 2.8."""
+"""Retry's positional arguments, in the order of requests 2.34 and urllib3 2.8."""
 _POOLS = {"urllib3.PoolManager", "urllib3.ProxyManager", "urllib3.HTTPConnectionPool", "urllib3.HTTPSConnectionPool"}
 
 
@@ -52,7 +52,7 @@ def _is_retry(name: str) -> bool:
 
 
 def ignores_429(document: Document) -> bool:
-    """Whether this module calls Consul and does not retry each of these calls."""
+    """Whether this module has calls to Consul that it does not retry."""
     module = document.module
     return module is not None and any(not client.all_retried for client in _clients(module, _CONSUL))
 
@@ -66,7 +66,7 @@ def _clients(module: Module, names: set[str]) -> list[Client]:
 
 
 def _without_retry(audited: Audited, names: set[str], product: str) -> Iterator[Hit]:
-    """Clients with a call that is not retried; muted, with the reason, if all their calls are retried."""
+    """A hit for each client with a call that is not retried; if all its calls are retried, the hit is muted."""
     for document, module in _modules(audited):
         for client in _clients(module, names):
             text = f"this {product} client sends each request once, and nothing here retries"
@@ -89,7 +89,7 @@ def python_consul_no_timeout(audited: Audited) -> Iterator[Hit]:
             given = client.given.get("connections_timeout")
             if given is None:
                 text = "no connections_timeout: before py-consul 1.8 this waits for ever"
-                # a session has no timeout of its own
+                # a session does not have its own timeout
                 may = client.transport and not client.transport.startswith("its session")
                 muted = f"{client.transport}, or set a timeout" if may else ""
                 yield Hit(document, place_of(client.made), text, muted=muted)
@@ -108,7 +108,7 @@ def python_nomad_no_retry(audited: Audited) -> Iterator[Hit]:
 
 
 def _retries(audited: Audited) -> Iterator[tuple[Document, ast.Call, dict[str, ast.expr]]]:
-    """urllib3 Retry objects that retry at all, and of which all arguments are known; numbers that become one, too."""
+    """urllib3 Retry objects that retry at all and whose arguments are all known; also numbers that become a Retry."""
     for document, module in _modules(audited):
         for call, name in module.calls:
             if _is_retry(name.removesuffix(".from_int")) and name.endswith(".from_int"):
@@ -161,7 +161,7 @@ def urllib3_retry_repeats_writes(audited: Audited) -> Iterator[Hit]:
         elif isinstance(known, list | tuple | set | frozenset):
             writes = sorted({str(method).upper() for method in known} & {"POST", "PATCH"})
             if writes:
-                yield Hit(document, place_of(call), f"{' and '.join(writes)} may be repeated after it was done")
+                yield Hit(document, place_of(call), f"{' and '.join(writes)} may be repeated after it was processed")
 
 
 @rule("HD615")
@@ -184,7 +184,7 @@ def requests_retries_by_number(audited: Audited) -> Iterator[Hit]:
                     yield Hit(
                         document,
                         place_of(call),
-                        f"max_retries={number} repeats failed connections, at once, and no status",
+                        f"max_retries={number} retries failed connections at once, and does not retry any status",
                     )
 
 
@@ -198,7 +198,7 @@ def tenacity_retry_forever(audited: Audited) -> Iterator[Hit]:
 
 
 def _tenacity(module: Module) -> Iterator[tuple[ast.expr, dict[str, ast.expr] | None]]:
-    """`@retry`, `@retry(...)` and `Retrying(...)` of tenacity, with their arguments, when all are known."""
+    """`@retry`, `@retry(...)` and `Retrying(...)` of tenacity, with their arguments, if all arguments are known."""
     for call, name in module.calls:
         if name in {"tenacity.retry", "tenacity.Retrying", "tenacity.AsyncRetrying"} and not spreads(call):
             yield call, keywords(call)
@@ -210,7 +210,7 @@ def _tenacity(module: Module) -> Iterator[tuple[ast.expr, dict[str, ast.expr] | 
 
 
 def _never(module: Module, stop: ast.expr) -> bool:
-    """Whether a `stop` certainly never stops: `stop_never` (also under another name or combined with others), or an
+    """Whether a `stop` certainly never stops: `stop_never` (also under another name or in a combination), or an
     infinite limit.
     """
     if isinstance(stop, ast.BinOp) and isinstance(stop.op, ast.BitOr | ast.BitAnd):
@@ -263,7 +263,7 @@ def _product(url: str) -> str:
 
 
 def _written(node: ast.expr | None, module: Module) -> str:
-    """The parts of a text that the module states; parts known only at run time are left out."""
+    """The parts of a text that the module contains; leaves out parts that are known only at run time."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         return _written(node.left, module) + _written(node.right, module)
     if isinstance(node, ast.JoinedStr):

@@ -15,7 +15,7 @@ _VAULT_API_RETRIES = 2
 """Defaults: consul-template 0.41.0, config/retry.go; vault/api 1.21.0, client.go."""
 
 _TOO_MANY_REQUESTS = 15
-"""Requests that one failing operation may become: above what any one layer does by itself."""
+"""The most requests for one failing operation: more than any single layer makes by itself."""
 
 
 @rule("HD301")
@@ -24,19 +24,19 @@ def vault_raft_no_retry_join(audited: Audited) -> Iterator[Hit]:
         for storage in document.body.blocks("storage", "backend"):
             raft = storage if "raft" in storage.labels else storage.block("raft")
             if raft is not None and not raft.has("retry_join"):
-                yield Hit(document, storage.place, "a new node of this Vault joins nobody by itself")
+                yield Hit(document, storage.place, "a new node of this Vault does not join the others by itself")
 
 
 @rule("HD302")
 def vault_max_retries_zero(audited: Audited) -> Iterator[Hit]:
-    one_layer = [each.unit for each in _template_units(audited)]  # which retries by itself: HD403
+    one_layer = [each.unit for each in _template_units(audited)]  # consul-template retries by itself: HD403
     for document, unit, name, value, place in environment(audited):
         if name == _VARIABLE and value.strip() == "0" and unit not in one_layer:
-            yield Hit(document, place, "VAULT_MAX_RETRIES=0: Vault's clients here retry nothing")
+            yield Hit(document, place, "VAULT_MAX_RETRIES=0: Vault's clients here do not retry")
 
 
 def environment(audited: Audited) -> Iterator[tuple[Document, Unit | None, str, str, Place]]:
-    """Variables from units (which are given too) and their command lines, environment files and Nomad's tasks."""
+    """Variables, with their unit if any, of units and their command lines, environment files and Nomad's tasks."""
     for document in audited.documents:
         set_here = document.unit.variables() if document.unit is not None else document.variables
         for each in set_here:
@@ -60,7 +60,7 @@ def vault_agent_retry_disabled(audited: Audited) -> Iterator[Hit]:
             for retry in vault.blocks("retry"):
                 entry = retry.find("num_retries")
                 if entry is not None and retry.number("num_retries") == -1:
-                    yield Hit(document, entry.place, "num_retries = -1: this Vault Agent retries nothing")
+                    yield Hit(document, entry.place, "num_retries = -1: this Vault Agent does not retry")
 
 
 @rule("HD304")
@@ -75,12 +75,12 @@ def vault_agent_template_stays_silent(audited: Audited) -> Iterator[Hit]:
             yield Hit(
                 document,
                 templates[0].place,
-                "when these templates cannot be rendered, the agent says so in its log only",
+                "if these templates cannot be rendered, the agent only says so in its log",
             )
 
 
 def _ct_retries(audited: Audited) -> Iterator[tuple[Document, str, Mapping]]:
-    """(file, service, retry block) of all consul-template configurations, and of its flags."""
+    """(file, service, retry block) of all consul-template configurations and command-line flags."""
     bodies = [(document, document.body) for document in audited.of("consul-template")]
     bodies += [(each.document, each.settings) for each in _template_units(audited)]
     for document, said in bodies:
@@ -121,7 +121,7 @@ def consul_template_times_vault(audited: Audited) -> Iterator[Hit]:
             continue
         product = (above + 1) * (below + 1)
         if above == 0:  # without limit
-            yield Hit(document, vault.place, f"each of endless retries of a secret is {below + 1} requests")
+            yield Hit(document, vault.place, f"reading a secret is retried without end, by {below + 1} requests each")
         elif product > _TOO_MANY_REQUESTS:
             shown = f"{above + 1:g} x {below + 1} = {product:g} requests"
             yield Hit(document, vault.place, f"one failing read of a secret is {shown}")
@@ -149,8 +149,8 @@ def unit_without_restart(audited: Audited) -> Iterator[Hit]:
         runs = program == "consul-template" or any(map(each.command.starts, ("consul", "nomad", "vault")))
         if not runs or unit is None or each.command.supervised:
             continue
-        # the unit may hold settings that its drop-in lacks
+        # the unit itself may have the settings that a drop-in lacks
         if unit.last("Type") == "oneshot" or (unit.partial and not unit.last("Restart")):
             continue
         if unit.last("Restart") in {"", "no"}:
-            yield Hit(each.document, each.place, f"when this {program} ends, nothing starts it again")
+            yield Hit(each.document, each.place, f"if this {program} ends, nothing starts it again")

@@ -1,4 +1,4 @@
-"""An audit from paths to findings, and `# hashidrill: ignore HD101 -- reason`, which takes out a finding."""
+"""An audit from paths to findings, and `# hashidrill: ignore HD101 -- reason`, which suppresses a finding."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ _MODULES = (rules_consul, rules_nomad, rules_python, rules_vault)
 
 @dataclass(frozen=True)
 class Suppression:
-    """A comment that takes out findings of `ids` on `line`."""
+    """A comment that suppresses findings of the rules `ids` on `line`."""
 
     document: Document
     ids: frozenset[str]
@@ -29,7 +29,7 @@ class Suppression:
 
 
 def _suppressions(documents: Sequence[Document]) -> Iterator[Suppression]:
-    """A comment beside something is for that line; one of its own for the next line that says something."""
+    """A comment at the end of a line applies to that line; a comment on its own line to the next line with content."""
     for document in documents:
         lines = document.text.split("\n")
         commented = {comment.line for comment in document.comments if not comment.trailing}
@@ -50,27 +50,27 @@ def _suppressions(documents: Sequence[Document]) -> Iterator[Suppression]:
 def suppression_without_reason(audited: Audited) -> Iterator[Hit]:
     for each in _suppressions(audited.documents):
         if not each.reason or not each.ids:
-            yield Hit(each.document, each.place, "say which rule and why: `hashidrill: ignore HD101 -- reason`")
+            yield Hit(each.document, each.place, "name the rule and the reason: `hashidrill: ignore HD101 -- reason`")
 
 
 @rule(_IDLE)
 def suppression_of_nothing(_audited: Audited) -> Iterator[Hit]:
-    """Needs the findings of all other rules, so `audit` itself judges it."""
+    """Finds nothing itself: this rule needs the findings of all other rules, so `audit` applies it."""
     yield from ()
 
 
 RULES: dict[str, Rule] = dict(sorted(REGISTERED.items()))
-"""In the order of their ids, which is that of every list and of the reference page."""
+"""In the order of their ids; every list and the reference page use the same order."""
 
 
 @dataclass(frozen=True)
 class Audit:
-    """The result of an audit. `suppressed` holds suppressed findings with their reasons."""
+    """The result of an audit. `suppressed` has suppressed findings and their reasons."""
 
     findings: list[Finding]
     suppressed: list[tuple[Finding, str]]
     muted: list[tuple[Finding, str]]
-    """Findings that their surroundings ruled out, with the reason."""
+    """Findings that other settings or files rule out, with the reasons."""
     problems: list[Problem]
     unread: list[Unread]
     """Relevant files in languages that are not supported."""
@@ -89,7 +89,7 @@ def audit(
     exclude: Sequence[str] = (),
     ignore: Mapping[str, str] | None = None,
 ) -> Audit:
-    """Judges everything under `paths`. `ignore` maps ids of rules to the reasons for leaving them out everywhere."""
+    """Judges everything under `paths`. `ignore` maps ids of rules to the reasons for suppressing them everywhere."""
     ignore = ignore or {}
     sources = collect(paths, kind=kind, exclude=exclude)
     audited = Audited(tuple(sources.documents))

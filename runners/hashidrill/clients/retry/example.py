@@ -1,12 +1,12 @@
-"""A small HTTP client that retries well or badly, as its options say: for experiments, and to learn from.
+"""A small HTTP client that retries well or badly, depending on its options: for experiments, and as an example.
 
     hashidrill retry -- python -m hashidrill.clients.retry.example --retries 3 --gap 0.2 --backoff 2 --jitter 1
     {url}/v1/kv/x
 
-One operation, and the exit status says whether it succeeded. With --rate it is a service instead: it starts that many
-operations per second, and reports each of them as a line of JSON (loads/service_clients.py). With --watch it follows an
-index of Consul's by blocking queries. Without options it does what most programs do at first: one try, no timeout. It
-needs nothing but Python's standard library.
+It does one operation, and its exit status says whether that succeeded. With --rate it is a service instead: it starts
+that many operations per second, and reports each as a line of JSON (loads/service_clients.py). With --watch it follows
+a Consul index by blocking queries. Without options it does what most programs do at first: one try, no timeout. It only
+needs Python's standard library.
 """
 
 import argparse
@@ -31,7 +31,7 @@ _WATCH_S = 5.0
 
 
 class FailedError(Exception):
-    """An attempt that did not succeed; `wait_s` is the wait in the server's Retry-After."""
+    """An attempt did not succeed; `wait_s` is the wait in the server's Retry-After."""
 
     def __init__(self, text: str, wait_s: float = 0.0) -> None:
         super().__init__(text)
@@ -40,9 +40,9 @@ class FailedError(Exception):
 
 @dataclass
 class Budget:
-    """A bucket of retries: each operation puts `share` of one in, each retry takes a whole one out.
+    """A bucket of retries: each operation adds the fraction `share` of a retry, and each retry takes one out.
 
-    Google's SRE book (Handling Overload) gives each client a budget of 10 %; Finagle and Linkerd keep one as here.
+    Google's SRE book (Handling Overload) gives each client a budget of 10 %; Finagle and Linkerd use such a bucket.
     """
 
     share: float
@@ -71,7 +71,7 @@ class Asked:
     timeout_s: float | None
 
     def once(self, path: str = "") -> tuple[bytes, dict[str, str]]:
-        """One attempt: the body and the headers (lower case) of a reply that is a success. Raises FailedError."""
+        """Makes one attempt; returns a successful reply's body and headers (lower case). Raises FailedError."""
         split = urlsplit(self.url + path)
         target = split.path + (f"?{split.query}" if split.query else "")
         connection = http.client.HTTPConnection(split.hostname or "", split.port or 80, timeout=self.timeout_s)
@@ -88,7 +88,7 @@ class Asked:
         return body, {name.lower(): value for name, value in reply.getheaders()}
 
     def _read(self, reply: http.client.HTTPResponse, since_s: float) -> bytes:
-        """The whole body, within the timeout: the socket's own timeout restarts with each byte that drips in."""
+        """The whole body, within the timeout; the socket's own timeout restarts with each byte that arrives."""
         parts = []
         while part := reply.read1(_READ_BYTES):
             parts.append(part)
@@ -100,7 +100,7 @@ class Asked:
 
 
 def _seconds(retry_after: str) -> float:
-    """Retry-After as seconds from now: it is a number, or a date (RFC 9110 section 10.2.3)."""
+    """Retry-After in seconds from now; the header is a number or a date (RFC 9110 section 10.2.3)."""
     if retry_after.isdecimal():
         return float(retry_after)
     with suppress(ValueError):
@@ -110,7 +110,7 @@ def _seconds(retry_after: str) -> float:
 
 @dataclass(frozen=True)
 class Retries:
-    """Try again `retries` times, after `gap_s`; each gap is `backoff` times the last, less `jitter` of it by chance."""
+    """Tries again `retries` times, after `gap_s`; each gap is `backoff` times the last, minus up to `jitter` of it."""
 
     retries: int
     gap_s: float
@@ -140,7 +140,7 @@ class Retries:
 
 
 def layered(retries: Retries, layers: int, attempt: Callable[[], object]) -> None:
-    """The call through `layers` layers that each retry: their attempts multiply."""
+    """Makes the call through `layers` layers that each retry, so that their attempts multiply."""
     if layers > 1:
         retries.call(lambda: layered(retries, layers - 1, attempt))
     else:
@@ -148,7 +148,7 @@ def layered(retries: Retries, layers: int, attempt: Callable[[], object]) -> Non
 
 
 class Service:
-    """Begins `rate` operations per second, whatever comes back, with at most `in_flight` of them under way."""
+    """Begins `rate` operations per second, whatever their results, with at most `in_flight` of them under way."""
 
     def __init__(self, operation: Callable[[], None], rate: float, in_flight: int) -> None:
         self._operation, self._rate = operation, rate
@@ -157,7 +157,7 @@ class Service:
         self._under_way: dict[int, tuple[int, int]] = {}
 
     def run(self) -> None:
-        """Runs until SIGTERM: requests in flight then are reported as unknown."""
+        """Runs until SIGTERM. Reports requests that are in flight then as unknown."""
         signal.signal(signal.SIGTERM, lambda *_: self._stop())
         began_ns = time.monotonic_ns()
         number = 0
@@ -198,7 +198,7 @@ class Service:
             sys.stdout.flush()
 
     def _stop(self) -> None:
-        # a thread that was reporting holds the lock: the main thread, which is in a handler here, could wait for ever
+        # a reporting thread may hold the lock: the main thread, which is in this handler, could wait for it for ever
         threading.Thread(target=self._end, daemon=True).start()
 
     def _end(self) -> None:
@@ -207,16 +207,16 @@ class Service:
             if due is not None:
                 self._report(number, *due, ok=None, error="still under way at the end")
         sys.stdout.flush()
-        # the threads that wait for a reply would keep the process
+        # the threads that wait for a reply would keep the process alive
         signal.raise_signal(signal.SIGKILL)
 
 
 def watch(asked: Asked, *, resets: bool) -> None:
-    """Follows the index of the watched key for ever. `resets`: an index that went backwards is forgotten.
+    """Follows the index of the watched key for ever. `resets`: if the index goes backwards, starts again at 0.
 
-    Consul's documentation of blocking queries asks for that: the state was restored, and the old index may not be
-    reached for days. A client that keeps the stale index either waits out each query, or gets an answer at once and
-    asks again at once.
+    Consul's documentation of blocking queries requires that: the state was restored, and the old index may not be
+    reached for days. A client that keeps the stale index either waits out each query, or gets each answer at once and
+    immediately queries again.
     """
     index = 0
     while True:
@@ -237,24 +237,24 @@ def _options() -> argparse.Namespace:
     add("url")
     add("--method", default="GET")
     add("--body", default="")
-    add("--timeout", type=float, help="seconds that one attempt may take; without it: for ever")
-    add("--retries", type=int, default=0, help="after the first attempt")
+    add("--timeout", type=float, help="seconds that one attempt may take (default: no limit)")
+    add("--retries", type=int, default=0, help="number of retries after the first attempt")
     add("--gap", type=float, default=0.0, help="seconds between the first attempt and the second")
     add("--backoff", type=float, default=1.0, help="factor from one gap to the next")
-    add("--jitter", type=float, default=0.0, help="the share of a gap that chance takes away: 1 is full jitter")
-    add("--budget", type=float, help="retries may be this share of the operations")
+    add("--jitter", type=float, default=0.0, help="at most this share of each gap is cut at random: 1 is full jitter")
+    add("--budget", type=float, help="retries may be at most this share of the operations")
     add("--retry-after", action="store_true", help="wait as long as the server says")
     add("--layers", type=int, default=1, help="number of layers that each retry")
     add("--times", type=int, default=1, help="requests per operation, one after the other")
-    add("--from-start", action="store_true", help="a retry begins with the operation's first request again")
-    add("--rate", type=float, help="a service: operations per second")
-    add("--in-flight", type=int, default=1000, help="for a service: most operations in flight")
-    add("--watch", choices=["resets", "keeps"], help="blocking queries; what to do when the index goes backwards")
+    add("--from-start", action="store_true", help="a retry starts again at the operation's first request")
+    add("--rate", type=float, help="run as a service with this many operations per second")
+    add("--in-flight", type=int, default=1000, help="for a service: the maximum number of operations in flight")
+    add("--watch", choices=["resets", "keeps"], help="make blocking queries; what to do if the index goes backwards")
     return parser.parse_args()
 
 
 def main() -> int:
-    """The exit status: 0 when the operation succeeded."""
+    """Returns the exit status: 0 if the operation succeeded."""
     options = _options()
     asked = Asked(options.url, options.method, options.body.encode(), options.timeout)
     if options.watch:

@@ -1,7 +1,7 @@
-"""A name that does not resolve at first: a private name server for one command.
+"""What surrounds a tested command: a private name server whose name does not resolve at first, and a private CA.
 
 The command runs in a mount namespace in which /etc/resolv.conf names this server and /etc/nsswitch.conf names DNS.
-That needs root (port 53 and the mounts); without it, DNS failure cannot be shown.
+That needs root (port 53 and the mounts); without root, DNS failure cannot be tested.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from hashidrill.core.errors import FaultError
 from hashidrill.lab.sandbox.sandbox import scratch_folder
 
 NAME = "tap.hashidrill.test"
-"""RFC 6761 keeps .test for this: no resolver on the way knows it."""
+"""RFC 6761 reserves .test for this: no other resolver knows the name."""
 _A, _AAAA, _IN = 1, 28, 1
 _NO_SUCH_NAME, _REFUSED = 3, 5
 _QUESTION_AT = 12
@@ -29,9 +29,9 @@ _SCRIPT = 'mount --bind "$1" /etc/resolv.conf && mount --bind "$2" /etc/nsswitch
 
 
 class NameServer:
-    """Answers for NAME: the first `failures` lookups with NXDOMAIN, then 127.0.0.1. `on_failure` is called at each.
+    """Answers for NAME: NXDOMAIN for the first `failures` lookups, then 127.0.0.1. Calls `on_failure` at each NXDOMAIN.
 
-    A lookup is counted by its A query; that for AAAA goes with it.
+    Counts lookups by their A queries; a lookup's AAAA query is not counted.
     """
 
     def __init__(self, failures: float, on_failure: Callable[[], None]) -> None:
@@ -39,14 +39,14 @@ class NameServer:
         self._on_failure = on_failure
         self._failed = 0
         self._transport: asyncio.DatagramTransport | None = None
-        # an address of our own in 127/8, so that a resolver of this machine, and other runs, are not in the way
+        # a random address in 127/8, so that it does not clash with this machine's resolver or with other runs
         self.address = f"127.73.{secrets.randbelow(256)}.{1 + secrets.randbelow(254)}"
         self._folder: Path | None = None
         self._scratch = contextlib.ExitStack()
 
     async def __aenter__(self) -> Self:
         if os.geteuid() != 0:
-            raise FaultError("a name that does not resolve needs root here: port 53, and a mount namespace")
+            raise FaultError("a name that does not resolve needs root here, for port 53 and a mount namespace")
         if shutil.which("unshare") is None:
             raise FaultError("a name that does not resolve needs unshare (util-linux), which is not installed")
         try:
@@ -80,7 +80,7 @@ class NameServer:
             self._on_failure()
         code = _REFUSED if not known else _NO_SUCH_NAME if failing else 0
         found = known and not failing and kind == _A
-        # response, authoritative, recursion available; recursion desired as asked (RFC 1035 section 4.1.1)
+        # response, authoritative, recursion available; recursion desired as in the query (RFC 1035 section 4.1.1)
         flags = 0x8480 | (query[2] & 1) << 8 | code
         head = query[:2] + struct.pack("!HHHHH", flags, 1, int(found), 0, 0)
         record = struct.pack("!HHHIH4B", 0xC000 | _QUESTION_AT, _A, _IN, 0, 4, 127, 0, 0, 1) if found else b""
@@ -114,7 +114,7 @@ _VARIABLES = ("SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "CONSUL_C
 
 
 class Authority:
-    """A context manager: its files are in a private directory, which is gone afterwards."""
+    """A certificate authority, as a context manager: its files are in a private directory, which it removes at exit."""
 
     def __enter__(self) -> Self:
         self._scratch = scratch_folder()
@@ -129,12 +129,12 @@ class Authority:
 
     @property
     def trusted(self) -> Path:
-        """The authority's own certificate, PEM: what clients have to trust."""
+        """The authority's own certificate (PEM), which clients must trust."""
         return self._folder / "ca.pem"
 
     @property
     def certificate(self) -> Path:
-        """Key and certificate of the tap, PEM."""
+        """The file with the tap's key and certificate (PEM)."""
         return self._folder / "tap.pem"
 
     def environment(self) -> dict[str, str]:
@@ -142,7 +142,7 @@ class Authority:
 
 
 def server_side(certificate: Path) -> ssl.SSLContext:
-    """A server that listens with that key and certificate."""
+    """The TLS context of a server that listens with that key and certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     return context

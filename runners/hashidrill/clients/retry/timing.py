@@ -1,13 +1,13 @@
 """Verdicts on when a client tries again: backoff, exponential, jitter, retry_after_honoured.
 
-Pure functions of runs, most of them of many independent clients; definitions and sources are in
-hashidrill.core.tap.catalogue. A gap runs from the end of a failed attempt to the start of the next one, as the tap saw
-both. A machine only ever adds to a gap; so these use quantiles, and a reference that sleeps at the same time.
+Pure functions of runs, mostly of many independent clients. hashidrill.core.tap.catalogue has definitions and sources. A
+gap lasts from the end of a failed attempt to the start of the next one, as the tap saw them. The machine can only
+lengthen gaps, so these functions use quantiles, and a reference client that sleeps at the same time.
 
-`curve_of` says which curve gaps lie on: growth by a factor, or along a line, a square, a cube. Growth by a factor is a
-straight line in the logarithm (or bends up, where something is added to each gap: additive jitter, the machine); every
-power of the retry's number bends down. The slope alone decides nothing: 1, 4, 9, 16 has a steeper one than 1, 2, 4, 8.
-Both families are fitted, and the difference has to be more than the gaps scatter.
+`curve_of` says on which curve gaps lie: growth by a factor, or along a line, a square, a cube. The logarithm of growth
+by a factor is a straight line (or bends up, if additive jitter or the machine adds to each gap); the logarithm of a
+power bends down. The slope alone decides nothing: that of 1, 4, 9, 16 is steeper than that of 1, 2, 4, 8. Both families
+are fitted, and the difference between the fits must exceed the scatter of the gaps.
 """
 
 from __future__ import annotations
@@ -44,21 +44,20 @@ from hashidrill.core.tap.catalogue import (
 from hashidrill.core.units import counted
 
 _ADDED = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
-"""What may be added to each gap of a growth by a factor, as shares of the shortest one."""
+"""What may be added to each gap that grows by a factor, as shares of the shortest gap."""
 _POWERS: tuple[tuple[float, str, tuple[float, ...]], ...] = (
     (2, "a square", (1, 2, 3)),
     (3, "a cube", (1, 2, 3)),
     (4, "a fourth power", (1, 2)),
 )
-"""`base * attempt ** power`, with an attempt that is counted from one of these."""
+"""`base * attempt ** power`: each power, its name, and the numbers from which attempts may be counted."""
 _FEWEST = 4
 
 
 @dataclass(frozen=True)
 class Curve:
-    """`slope`: doublings a retry, and its standard error. `factor`, `power`: how badly each family fits (chi square).
-
-    `rival` names the power that fits best.
+    """`slope`: doublings per retry; `slope_error`: its standard error. `factor`, `power`: chi square of each family's
+    best fit. `rival` names the power that fits best.
     """
 
     slope: float
@@ -69,8 +68,8 @@ class Curve:
 
 
 def curve_of(gaps_s: Sequence[float], errors: Sequence[float]) -> Curve:
-    """The way in which four or more gaps grow; all must be longer than 0 s. `errors`: the standard error of each, as a
-    share of it.
+    """How four or more gaps grow; all must be longer than 0 s. `errors`: each gap's standard error, as a share of the
+    gap.
     """
     gaps, sigma = np.array(gaps_s, dtype=np.float64), np.array(errors, dtype=np.float64)
     logs, scatter = np.log(gaps), np.log1p(sigma)
@@ -79,7 +78,7 @@ def curve_of(gaps_s: Sequence[float], errors: Sequence[float]) -> Curve:
     slope, slope_error = float(weights @ logs), float(np.sqrt(np.sum((weights * scatter) ** 2)))
 
     def best(family: Callable[[Floats, Floats], Iterator[tuple[float, str]]]) -> tuple[float, str]:
-        # noise may hide the plateau of a cap, which fits either family
+        # noise may hide the plateau of a cap, which can follow either family
         return min(
             (chi + _level(logs[end:], scatter[end:]), name)
             for end in range(_FEWEST, len(gaps) + 1)
@@ -136,34 +135,34 @@ def _level(logs: Floats, sigma: Floats) -> float:
 
 Floats = npt.NDArray[np.float64]
 _PLATEAU = 0.87
-"""Gaps at the end that differ by less than this ratio have met the client's cap."""
+"""Gaps at the end have reached the client's cap if the ratio of neighbours is at least this."""
 _LOW, _HIGH = 5, 75
 _SPREAD_TO_DEVIATION = 0.42
 """The standard deviation divided by the distance between these two percentiles: 0.412 for a uniform distribution, 0.431
-for a normal one. Delays only ever add, and the upper quarter, where they gather, is left out.
+for a normal one. The upper quarter is left out, because delays only lengthen gaps and accumulate there.
 """
 _FEWEST_TO_SCATTER = 5
 _CERTAINTY_TO_FAIL = 12.0
-"""In chi square: growth by a factor with much jitter looks like a power once in 100 times at EXPONENTIAL_CERTAINTY."""
+"""Chi square needed to fail: at EXPONENTIAL_CERTAINTY, a factor with much jitter looks like a power 1 time in 100."""
 _TAIL = 0.1
 _SMALLEST_S = 1e-6
 _CLOCK_SHARE, _CLOCK_S = 0.01, 0.002
-"""What a typical gap is exact to on any machine."""
+"""The precision of a typical gap on any machine: this share of the gap, and this many seconds."""
 _LONG = 0.6
 _MOSTLY_WORK = 3.0
-"""A gap shorter than this multiple of the client's own work is not a wait: a loop that starts curl is busy for half of
-the gap.
+"""A gap shorter than this multiple of the client's own work does not count as a wait: a loop that starts curl works for
+half of the gap.
 """
 _WORTH_SAYING_S = 0.005
 _CLEARLY = 3.0
-"""Two spreads of 20 clients each differ by less than this factor by chance."""
+"""By chance, two spreads of 20 clients each differ by less than this factor."""
 GREY = 1.5
-"""A variation within this factor of the threshold is worth more clients."""
+"""If a variation is within this factor of the threshold, more clients are run."""
 _SIGMAS = 2.0
 _MANY_CLIENTS = 100
 _SIGMAS_OF_FEW, _SIGMAS_OF_MANY = (3.0, 1.5), (1.0, 0.0)
-"""`backoff`: standard errors by which gaps have to be over the threshold to grow, and under it not to."""
-_TOO_FEW = f"{{}}: a client may wait at random, so that at least {FEWEST_CLIENTS} are needed"
+"""For `backoff`: standard errors by which gaps must exceed the threshold to pass, and be under it to fail."""
+_TOO_FEW = f"{{}}: a client may wait at random, so at least {FEWEST_CLIENTS} are needed"
 
 
 @dataclass(frozen=True)
@@ -174,13 +173,13 @@ class Own:
     work_s: float = 0.0
     """Processor time of one retry."""
     start_work_s: float = 0.0
-    """Processor time of a whole operation without any fault, its start included; 0 where it is not known."""
+    """Processor time of a whole operation without a fault, including the client's start; 0 if unknown."""
 
     def longest_s(self, typical: Sequence[float]) -> float:
-        """The longest gap: the typical one of many clients, or that of one that is alone, where that is shorter.
+        """The longest typical gap of many clients, or the longest gap of a client that runs alone if that is shorter.
 
-        Clients without a wait of their own still wait for each other's CPU work. If a client that runs alone has many
-        gaps, one in five is left out: the machine causes the extremes.
+        Clients that do not wait by themselves still wait for each other's CPU work. Of the gaps of a client that runs
+        alone, the longest fifth is left out, because the machine causes the extremes.
         """
         return min(max(typical), alone_s(self.gaps_s))
 
@@ -195,7 +194,7 @@ def alone_s(gaps_s: Sequence[float]) -> float:
 
 
 def by_position(runs: Sequence[Run]) -> list[Floats]:
-    """The first gaps of all clients, their second gaps, and so on, as far as most of the clients have them."""
+    """The first gaps of all clients, their second gaps, and so on, as long as half of the clients have them."""
     each = [run.gaps_s() for run in runs]
     longest = max((len(gaps) for gaps in each), default=0)
     columns = [np.array([gaps[k] for gaps in each if len(gaps) > k]) for k in range(longest)]
@@ -207,12 +206,12 @@ def typical_gaps_s(runs: Sequence[Run]) -> list[float]:
 
 
 def backoff(fault: str, runs: Sequence[Run], *, own: Own | None = None) -> Judged:
-    """The typical gaps get longer. Immediate retries before the first wait are reported, and do not count as growth."""
+    """The typical gaps get longer. Immediate retries before the first wait are reported, but are not growth."""
     middles = [_middle(column) for column in by_position(runs)]
     typical = [gap for gap, _ in middles]
     evidence: dict[str, Any] = {"gaps_s": _rounded(typical), "clients": len(runs)}
     if len(typical) < FEWEST_BACKOFF_GAPS:
-        text = f"{counted(len(typical), 'gap')}: fewer than {FEWEST_BACKOFF_GAPS} say nothing about growth"
+        text = f"{counted(len(typical), 'gap')}: fewer than {FEWEST_BACKOFF_GAPS} cannot show growth"
         return not_for_it("backoff", fault, text, **evidence)
     if len(runs) < FEWEST_CLIENTS:
         return unknown("backoff", fault, _TOO_FEW.format(counted(len(runs), "operation")), **evidence)
@@ -222,12 +221,12 @@ def backoff(fault: str, runs: Sequence[Run], *, own: Own | None = None) -> Judge
     evidence["at_once"] = start
     said = _at_once(start)
     if len(typical) - start < FEWEST_BACKOFF_GAPS:
-        text = f"{said}only one gap in which it waits ({_listed(typical)}): nothing says whether it grows"
+        text = f"{said}it waits in only one gap ({_listed(typical)}), which cannot show growth"
         return not_for_it("backoff", fault, text, **evidence)
     first, error = middles[start]
     over = [(math.log(gap / first / BACKOFF_GROWTH), math.hypot(error, other)) for gap, other in middles[start + 1 :]]
     evidence["growth"] = round(max(typical[start + 1 :]) / first, 3)
-    # with random gaps of a constant mean, some position is longer than the first by chance
+    # if gaps are random with a constant mean, some later gap is longer than the first by chance
     to_grow, to_fail = _SIGMAS_OF_MANY if len(runs) >= _MANY_CLIENTS else _SIGMAS_OF_FEW
     grows = any(by > to_grow * error for by, error in over)
     if not grows and any(by > -to_fail * error for by, error in over):
@@ -245,7 +244,7 @@ def _at_once(count: int) -> str:
 
 
 def exponential(fault: str, runs: Sequence[Run], *, own: Own | None = None) -> Judged:
-    """The typical gaps grow by a factor, until they meet a cap, and neither along a line nor along a power."""
+    """The typical gaps grow by a factor until they reach a cap, rather than along a line or a power."""
     columns = by_position(runs)
     typical = [float(np.median(column)) for column in columns]
     if len(typical) >= FEWEST_EXPONENTIAL_GAPS and len(runs) < FEWEST_CLIENTS:
@@ -254,13 +253,13 @@ def exponential(fault: str, runs: Sequence[Run], *, own: Own | None = None) -> J
     if typical and (own or Own()).works_all_the_time(typical):
         waiting = []
     waits, errors = [gap for gap, _ in waiting], [error for _, error in waiting]
-    # chance makes plateaus in constant gaps, which have none: they are all there is
+    # chance creates seeming plateaus in constant gaps, so all constant gaps count
     uncapped = waits if waits and constant(waits, errors) else _uncapped(waits)
     evidence = {"gaps_s": _rounded(typical), "uncapped": len(uncapped), "clients": len(runs)}
     if len(uncapped) < FEWEST_EXPONENTIAL_GAPS:
         if len(typical) >= FEWEST_EXPONENTIAL_GAPS and not waiting:
             return failed("exponential", fault, f"no waiting at all: gaps {_listed(typical)}", **evidence)
-        text = f"{counted(len(uncapped), 'uncapped gap')}: fewer than {FEWEST_EXPONENTIAL_GAPS} make no curve"
+        text = f"{counted(len(uncapped), 'uncapped gap')}: fewer than {FEWEST_EXPONENTIAL_GAPS} do not make a curve"
         return not_for_it("exponential", fault, text, **evidence)
     curve = curve_of(uncapped, errors[: len(uncapped)])
     evidence |= {"slope": round(curve.slope, 3), "slope_error": round(curve.slope_error, 3)}
@@ -278,14 +277,14 @@ def exponential(fault: str, runs: Sequence[Run], *, own: Own | None = None) -> J
     if grows and curve.power > curve.factor + EXPONENTIAL_CERTAINTY:
         return passed("exponential", fault, text, **evidence)
     doubt = f"by a factor or along {curve.rival}" if grows else f"by {EXPONENTIAL_SLOPE:g} a retry or less"
-    text = f"the gaps scatter too much to say whether they grow {doubt}; more clients would tell; {text}"
+    text = f"the gaps scatter too much to show whether they grow {doubt}; more clients would show it; {text}"
     return unknown("exponential", fault, text, more_clients=True, **evidence)
 
 
 def jitter(
     fault: str, runs: Sequence[Run], reference: Sequence[Run], *, own: Own | None = None, clients: int = JITTER_CLIENTS
 ) -> Judged:
-    """The waits of independent clients scatter more than those of clients that sleep the same gaps for certain."""
+    """The waits of independent clients scatter more than the waits of reference clients that sleep fixed gaps."""
     own = own or Own()
     mine, theirs = by_position(runs), by_position(reference)
     typical = [float(np.median(column)) for column in mine]
@@ -294,17 +293,17 @@ def jitter(
         return not_for_it("jitter", fault, "it does not retry on this fault, so there are no gaps to judge", **evidence)
     longest = own.longest_s(typical)
     if longest < max(SHORTEST_WAIT_S, _MOSTLY_WORK * own.work_s):
-        work = f", {own.work_s:.2f} s of that its own work" if own.work_s >= _WORTH_SAYING_S else ""
+        work = f", including {own.work_s:.2f} s of its own work" if own.work_s >= _WORTH_SAYING_S else ""
         text = f"it waits too little (at most {longest:.2f} s{work}) to judge the jitter of its waits: see backoff"
         return not_for_it("jitter", fault, text, **evidence)
-    # the machine adds the same delay to every gap; the client's jitter grows with the gap: the longest gaps show most
+    # the machine adds the same delay to every gap, but jitter grows with the gap: the longest gaps show it best
     waits = [k for k, gap in enumerate(typical) if gap >= _LONG * max(typical) and k < len(theirs)]
     if not waits or len(runs) < clients:
-        text = f"{len(runs)} clients, at least {clients} are needed; {len(reference)} of the reference"
+        text = f"{len(runs)} clients, at least {clients} are needed; {len(reference)} reference clients"
         return unknown("jitter", fault, text, **evidence)
     spread = variation([mine[k] for k in waits])
     at_work_s = max(_spread_at_once_s(mine, typical), _spread_at_start_s(runs, own))
-    # the machine adds seconds: it hardly matters how long a gap the reference sleeps
+    # the machine's delay is in seconds, so it hardly depends on how long a gap the reference sleeps
     machine_s = _spread(np.concatenate([theirs[k] - np.median(theirs[k]) for k in waits]))
     noise = max(machine_s, at_work_s) / float(np.mean([typical[k] for k in waits]))
     rest = math.sqrt(max(0.0, spread**2 - noise**2))
@@ -312,7 +311,7 @@ def jitter(
     evidence["own_noise_s"] = round(at_work_s, 5)
     text = f"gaps vary by {spread:.2%} over {len(runs)} clients; without jitter they vary by {noise:.2%} here"
     if JITTER_VARIATION < spread < _CLEARLY * noise:  # a spread under JITTER_VARIATION leaves no room for jitter
-        busy = f"too busy a machine to tell: {text}"
+        busy = f"the machine is too busy to tell: {text}"
         return unknown("jitter", fault, busy, more_clients=True, **evidence)
     if JITTER_VARIATION / GREY < rest < JITTER_VARIATION * GREY:
         evidence["more_clients"] = True
@@ -322,15 +321,15 @@ def jitter(
 
 
 def _spread_at_once_s(columns: Sequence[Floats], typical: Sequence[float]) -> float:
-    """The seconds that the client's own work adds, measured on a retry without a wait."""
+    """How much the client's own work scatters, in seconds, measured on retries without a wait."""
     at_once = [column for column, gap in zip(columns, typical, strict=True) if gap < SHORTEST_GAP_S]
     return _spread(np.concatenate(at_once)) if at_once else 0.0
 
 
 def _spread_at_start_s(runs: Sequence[Run], own: Own) -> float:
-    """The same, in seconds, as its start shows it: how much the first requests scatter, for as much work as a retry is.
+    """The same, in seconds, estimated from the start: the scatter of the first requests, scaled to a retry's work.
 
-    A shell that starts curl for each attempt does the same before the first attempt as before any other one.
+    A shell that starts curl for each attempt does the same work before the first attempt as before any other.
     """
     starts = [(run.attempts[0].start_ns - run.start_ns) / SECOND for run in runs if run.attempts and run.start_ns]
     if len(starts) < _FEWEST_TO_SCATTER or not own.start_work_s:
@@ -339,20 +338,20 @@ def _spread_at_start_s(runs: Sequence[Run], own: Own) -> float:
 
 
 def _spread(values: Floats) -> float:
-    """Standard deviation, without the longest quarter."""
+    """The standard deviation, estimated without the longest quarter."""
     low, high = np.percentile(values, [_LOW, _HIGH])
     return float(high - low) * _SPREAD_TO_DEVIATION
 
 
 def variation(columns: Sequence[Floats]) -> float:
-    """Coefficient of variation of gaps, each column by its own median, without the longest quarter."""
+    """The gaps' coefficient of variation, relative to each column's median, without the longest quarter."""
     return _spread(np.concatenate([column / np.median(column) for column in columns]))
 
 
 def retry_after_honoured(fault: str, runs: Sequence[Run], others: Sequence[Run] = ()) -> Judged:
     """The next attempt comes no sooner than requested, and later than this client would come by default.
 
-    `others`: the same client's waits after a shorter requested wait, or after none.
+    `others`: runs of the same client with a shorter requested wait, or without a requested wait.
     """
     name = "retry_after_honoured"
     told = [run for run in runs if _told(run) is not None]
@@ -371,7 +370,7 @@ def retry_after_honoured(fault: str, runs: Sequence[Run], others: Sequence[Run] 
         "waits": len(waits),
         "other_waits": len(usual),
     }
-    text = f"came back after {waited:.2f}s, asked to wait {asked:.2f}s"
+    text = f"came back after {waited:.2f}s, told to wait {asked:.2f}s"
     if waited < asked - RETRY_AFTER_TOLERANCE_S:
         return failed(name, fault, text, **evidence)
     # a later retry waits longer anyway
@@ -379,28 +378,28 @@ def retry_after_honoured(fault: str, runs: Sequence[Run], others: Sequence[Run] 
     if len(first) < FEWEST_TOLD_WAITS or len(usual) < FEWEST_OTHER_WAITS:
         text += (
             f"; that was seen {counted(len(first), 'time')} after a first attempt, and {counted(len(usual), 'wait')} "
-            f"for which it was told less: at least {FEWEST_TOLD_WAITS} and {FEWEST_OTHER_WAITS} are needed"
+            f"when it was told less: at least {FEWEST_TOLD_WAITS} and {FEWEST_OTHER_WAITS} are needed"
         )
         return unknown(name, fault, text, **evidence)
     longest = max(usual)
     evidence["longest_other_wait_s"] = round(longest, 3)
     if min(first) < RETRY_AFTER_FACTOR * longest + RETRY_AFTER_MARGIN_S:
-        text = f"told less it waits up to {longest:.2f}s, so that the {min(first):.2f}s it was told show nothing"
+        text = f"when told less, it waits up to {longest:.2f}s, so waiting the told {min(first):.2f}s proves nothing"
         return unknown(name, fault, text, **evidence)
     waited, asked = min(waits, key=lambda pair: pair[0] - pair[1])
-    text = f"came back after {waited:.2f}s or more, asked to wait {asked:.2f}s ({counted(len(first), 'time')})"
-    text += f"; told less, it comes after {longest:.2f}s at most ({counted(len(usual), 'time')})"
+    text = f"came back after {waited:.2f}s or more, told to wait {asked:.2f}s ({counted(len(first), 'time')})"
+    text += f"; when told less, it comes after {longest:.2f}s at most ({counted(len(usual), 'time')})"
     return passed(name, fault, text, **evidence)
 
 
 def telling_retry_after_s(others: Sequence[Run]) -> int:
-    """A wait, in whole seconds, that no client keeps by chance which waited as in these runs."""
+    """A wait, in whole seconds, so long that a client that waited as in these runs does not reach it by chance."""
     longest = max((gap for run in others for gap in run.gaps_s()[:1]), default=0.0)
     return max(RETRY_AFTER_S, math.ceil(RETRY_AFTER_FACTOR * longest + RETRY_AFTER_MARGIN_S))
 
 
 def told_wait_s(run: Run) -> tuple[float, float] | None:
-    """How long the client waited after the first attempt with Retry-After, and the requested wait; None without a
+    """How long the client waited after the first reply with Retry-After, and the requested wait; None without a
     retry.
     """
     first, later = _told(run) or (None, None)
@@ -416,7 +415,7 @@ def heeds_retry_after(run: Run) -> bool:
 
 
 def _told(run: Run) -> tuple[Attempt, Attempt | None] | None:
-    """The first attempt whose reply has Retry-After, and the one after it, if any."""
+    """The first attempt whose reply has Retry-After, and the next attempt, if any."""
     attempts = run.at()
     for index, attempt in enumerate(attempts):
         if attempt.retry_after_s is not None:
@@ -425,8 +424,8 @@ def _told(run: Run) -> tuple[Attempt, Attempt | None] | None:
 
 
 def work_s(runs: Sequence[Run]) -> float:
-    """CPU seconds of one more attempt: the median, over all pairs of runs, of the extra time of the longer run for each
-    extra attempt.
+    """CPU seconds of one more attempt: the median, over all pairs of runs, of the longer run's extra time per extra
+    attempt.
     """
     slopes = [
         (later.cpu_s - first.cpu_s) / (len(later.attempts) - len(first.attempts))
@@ -437,7 +436,7 @@ def work_s(runs: Sequence[Run]) -> float:
 
 
 def _uncapped(waits: Sequence[float]) -> list[float]:
-    """The gaps without the plateau at the end. Constant gaps are all plateau and stay whole."""
+    """The gaps without the plateau at the end. Constant gaps, which are only a plateau, are kept."""
     rest = list(waits)
     while len(rest) > 1 and rest[-2] >= _PLATEAU * rest[-1]:
         rest.pop()
@@ -445,9 +444,9 @@ def _uncapped(waits: Sequence[float]) -> list[float]:
 
 
 def _middle(column: Floats) -> tuple[float, float]:
-    """The mean of a gap over the clients without its tails, and the standard error of that as a share of it.
+    """The trimmed mean of a gap over the clients, and its standard error as a share of the mean.
 
-    Under jitter it is twice as exact as the median, and a stall of the machine does not move it either.
+    With jitter, the trimmed mean is twice as precise as the median, and a stall of the machine hardly changes it.
     """
     cut = int(_TAIL * len(column))
     ordered = np.sort(column)

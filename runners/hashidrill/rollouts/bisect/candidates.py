@@ -246,7 +246,7 @@ class _Making:
     def resolved(
         self, kept: Mapping[str, Any], every: Mapping[str, Any], settings: Mapping[str, Any]
     ) -> ResolvedExperiment:
-        """`every` has the keys of all candidates, `settings` the candidate's whole configuration. Raises RefusedError."""
+        """`every` has all candidates' keys, `settings` one candidate's whole configuration. Raises RefusedError."""
         self._check(kept, settings)
         written = dict(self.given.data.get("datacenter") or {}).get(self.product) or {}
         layer = overlay(self.product, kept, every, written, role=role_of(self.product, settings))

@@ -112,7 +112,7 @@ def test_a_finding_is_told_with_its_place_and_all_that_one_needs(alone):
     result = run(alone)
     assert result.exit_code == 1
     first, *rest = result.stdout.splitlines()
-    assert first == f"{alone}:2:1: error HD101 this Consul server has no retry_join: it never looks for the others"
+    assert first == f"{alone}:2:1: error HD101 this Consul server has no retry_join: it never looks for others"
     labels = [line.split(":")[0].strip() for line in rest[:4]]
     assert labels == ["why", "default", "fix", "read"]
     assert rest[-1] == "1 file, 1 error, 0 warnings, 0 infos"

@@ -355,10 +355,10 @@ def test_a_command_line_and_files_are_one_agent_for_every_rule(tmp_path, files, 
 @pytest.mark.parametrize(
     ("command", "why"),
     [
-        ("consul agent -data-dir=/a -config-dir=/etc/x.d", "/etc/x.d, which it reads too, is not among these files"),
-        ("consul agent -config-dir=/etc/a.d -config-file=/etc/join.hcl", "/etc/join.hcl, which it reads too, is not"),
+        ("consul agent -data-dir=/a -config-dir=/etc/x.d", "/etc/x.d, which it also reads, is not among these files"),
+        ("consul agent -config-dir=/etc/a.d -config-file=/etc/join.hcl", "/etc/join.hcl, which it also reads, is not"),
         ("docker run consul agent -data-dir=/a", "the configuration of its container is not among these files"),
-        ("consul agent -data-dir=/a $MORE", "its command line passes on a variable, which may hold any flag"),
+        ("consul agent -data-dir=/a $MORE", "its command line contains a variable, which may hold any flag"),
     ],
 )
 def test_an_agent_whose_files_are_not_all_seen_is_muted_with_the_reason(tmp_path, command, why):
@@ -455,7 +455,7 @@ def test_a_session_whose_making_is_not_seen_mutes_and_says_so(tmp_path):
 @pytest.mark.parametrize(
     ("fixture", "why"),
     [
-        ("near_miss_variable", "its command line passes on a variable"),
+        ("near_miss_variable", "its command line contains a variable"),
         ("near_miss_unseen_flags", "flags that are not seen here"),
     ],
 )

@@ -32,7 +32,7 @@ class TestPresent:
         """curl without --fail: exit status 0 for a 503."""
         judged = present("503", [run(attempt(fault="503", status=503), ok=True, note="exit status 0")])
         assert judged.verdict == "FAIL"
-        assert "takes the failure for an answer" in judged.text
+        assert "mistakes the failure for an answer" in judged.text
 
     def test_retries_that_do_not_help_the_caller_are_none(self):
         assert present("503", [recovered(ok=False)]).verdict == "FAIL"

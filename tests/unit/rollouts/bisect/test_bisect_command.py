@@ -303,7 +303,7 @@ def test_a_good_end_whose_runs_are_all_invalid_is_no_answer(box):
 
     assert result.exit_code == 3
     assert (
-        "cannot tell: good, unchanged broke in 0 of 0 runs, and 5 more said nothing (a fault could not be put in force"
+        "cannot tell: good, unchanged broke in 0 of 0 runs, and 5 more were INVALID (a fault could not be put in force"
         in result.output
     )
     assert len(box.made) == 5
@@ -462,7 +462,10 @@ def test_the_version_that_breaks_is_named(box, monkeypatch):
         (["--experiment", "small.yaml", "--versions", "1", "2", "--duet"], "it needs --build and --figure"),
         (["--experiment", "small.yaml", "--versions", "1", "2", "--figure", "cpu", "--duet"], "it needs --build"),
         (["--experiment", "small.yaml", "--git", "a..b", "--build", "x", "--duet"], "it needs --build and"),
-        (["--experiment", "small.yaml", "--git", "a..b", "--build", "x", "--figure", "cpu", "--duet"], "cpu is none"),
+        (
+            ["--experiment", "small.yaml", "--git", "a..b", "--build", "x", "--figure", "cpu", "--duet"],
+            "cpu is not a latency",
+        ),
         (["--experiment", "small.yaml", "--git", "a..b", "--path", "/etc"], "write it from the top of the repository"),
         (["--experiment", "small.yaml", "--git", "a..b", "--path", "../x"], "write it from the top of the repository"),
         (["--resume", "none.jsonl"], "none.jsonl: this log cannot be read"),

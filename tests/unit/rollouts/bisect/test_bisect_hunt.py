@@ -126,13 +126,13 @@ def planted_hunt(tmp_path):
             WRONG_END,
             ["is not good", "exchange them to find what fixed it"],
         ),
-        (lambda *_: INVALID, 60, CANNOT_TELL, ["a broke in 0 of 0 runs, and 5 more said nothing (as planted)", VALID]),
+        (lambda *_: INVALID, 60, CANNOT_TELL, ["a broke in 0 of 0 runs, and 5 more were INVALID (as planted)", VALID]),
         (lambda name, _: INVALID if name == "c" else FROM_D[name], 60, FOUND, ["one of c, d is the first"]),
         (
             lambda name, at: INVALID if at > 4 else FROM_D[name],
             60,
             CANNOT_TELL,
-            ["more said nothing (as planted)", VALID],
+            ["more were INVALID (as planted)", VALID],
         ),
         (
             lambda name, at: INVALID if at % 2 else FROM_D[name],

@@ -137,7 +137,7 @@ def test_a_log_is_never_overwritten(tmp_path):
 def test_one_search_at_a_time_writes_a_log(tmp_path):
     path = tmp_path / "log.jsonl"
     log = Log.create(path, QUESTION)
-    with pytest.raises(UsageError, match="another `hashidrill bisect` writes this log"):
+    with pytest.raises(UsageError, match="another `hashidrill bisect` writes to this log"):
         Log.resume(path)
     log.close()
 

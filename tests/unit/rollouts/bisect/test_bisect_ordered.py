@@ -113,7 +113,7 @@ def test_an_end_that_says_nothing_is_no_answer():
     answer, _ = searched(Planted(from_(3), invalid=1.0))
 
     assert isinstance(answer, CannotTell)
-    assert "0 broke in 0 of 0 runs, and 5 more said nothing" in answer.why
+    assert "0 broke in 0 of 0 runs, and 5 more were INVALID" in answer.why
     assert "valid" in answer.takes
 
 

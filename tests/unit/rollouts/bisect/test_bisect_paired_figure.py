@@ -80,9 +80,9 @@ def test_too_few_operations_say_nothing(trial):
     ("figure", "factor", "said"),
     [
         (RULE, 1.0, "worse is more than 1 times"),
-        ("cpu", 1.5, "cpu is none"),
-        ("ingest.errors", 1.5, "is none"),
-        ("kv-writes.latency.p50", 1.5, "is none"),
+        ("cpu", 1.5, "cpu is not a latency"),
+        ("ingest.errors", 1.5, "is not a latency"),
+        ("kv-writes.latency.p50", 1.5, "is not a latency"),
     ],
 )
 def test_what_no_duet_can_compare_is_said(tmp_path, figure, factor, said):
