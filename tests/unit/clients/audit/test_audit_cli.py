@@ -112,7 +112,7 @@ def test_a_finding_is_told_with_its_place_and_all_that_one_needs(alone):
     result = run(alone)
     assert result.exit_code == 1
     first, *rest = result.stdout.splitlines()
-    assert first == f"{alone}:2:1: error HD101 this Consul server has no retry_join: it never looks for others"
+    assert first == f"{alone}:2:1: error HD101 this Consul server has no retry_join: it never looks for other agents"
     labels = [line.split(":")[0].strip() for line in rest[:4]]
     assert labels == ["why", "default", "fix", "read"]
     assert rest[-1] == "1 file, 1 error, 0 warnings, 0 infos"
@@ -265,7 +265,7 @@ def test_a_rule_is_left_out_with_a_reason(alone):
     result = run(alone, "--ignore", "hd101=one node on purpose", "--ignore", "HD202=not ours")
     assert result.exit_code == 0
     assert "HD101 suppressed: one node on purpose" in result.stdout
-    assert result.stderr == "--ignore HD202: finds nothing here\n"
+    assert result.stderr == "--ignore HD202: this rule finds nothing here\n"
 
 
 @pytest.mark.parametrize(
