@@ -1,7 +1,7 @@
 """The program that a command line starts, behind shells, `env`, `sudo` and the like, or `docker run`.
 
-Its flags are read as the configuration that they stand for: `-retry-max=5` is `retry_max = 5`. Systemd units and
-environment files are read here too.
+Flags are read as the settings that they stand for: `-retry-max=5` is `retry_max = 5`. This module also reads systemd
+units and environment files.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hashidrill.clients.audit.tree import Comment, Entry, MalformedError, Mappin
 
 
 def words(line: str) -> list[str]:
-    """A command line as words; where its quotes do not match, split at spaces."""
+    """A command line as words; if its quotes do not match, split at spaces."""
     try:
         return shlex.split(line)
     except ValueError:
@@ -32,11 +32,11 @@ _WRAPPERS = frozenset(
         "setpriv setuidgid stdbuf strace su-exec sudo systemd-cat systemd-run taskset time timeout unshare"
     )
 )
-"""Wrappers that start the rest after their own options and arguments, for instance a user."""
+"""Wrappers that start the rest of their command line after their own options and arguments, for instance a user."""
 _AGENTS = {"consul": {"agent"}, "nomad": {"agent"}, "vault": {"agent", "proxy", "server"}}
-"""What each program calls those of its commands that are agents."""
+"""For each program, its commands that run an agent."""
 _BEFORE = frozenset({"!", "command", "do", "else", "exec", "if", "then", "until", "while", "{", "("})
-"""What a shell may have before a command."""
+"""Words that may precede a command in a shell."""
 _CONTAINERS = frozenset({"docker", "nerdctl", "podman"})
 _PLAIN_OPTIONS = frozenset(
     words(
@@ -44,7 +44,7 @@ _PLAIN_OPTIONS = frozenset(
         "publish-all quiet read-only read-only-tmpfs replace rm rmi rootfs tty"
     )
 )
-"""Options of `docker run` and `podman run` that take no value; so do -d, -i, -t, -P and -q."""
+"""Options of `docker run` and `podman run` without a value; -d, -i, -t, -P and -q have none either."""
 _SHELL_COMMAND = re.compile(r"-[a-z]*c[a-z]*")
 _SUBCOMMAND = re.compile(r"[a-z][a-z-]*")
 _SEPARATOR = re.compile(r"\|\||&&|[;|&\n]")
@@ -56,7 +56,7 @@ _SWITCHES = frozenset(
         "enable-script-checks log-json non-voting-server read-replica rejoin server syslog ui"
     )
 )
-"""Flags of agents that take no value after a space; Consul's `-client` does."""
+"""Flags of agents without a value after a space; Consul's `-client` has one."""
 _CONFIG_FLAGS = frozenset({"config", "config-dir", "config-file"})
 _IN_BLOCKS = {
     "nomad": {
@@ -78,19 +78,19 @@ _IN_BLOCKS = {
         for flag, name in (("", "enabled"), ("-attempts", "attempts"), ("-max-backoff", "max_backoff"))
     },
 }
-"""The keys that flags stand for, where they are not the flag's own name."""
+"""The keys that flags stand for, if the key is not the flag's name."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """One command. `variables` are those that the line itself sets; `supervised`: its container is started again."""
+    """One command. `variables`: the known environment variables; `supervised`: whether its container is restarted."""
 
     words: list[str]
     variables: Variables[str, str] = field(default_factory=dict)
     container: bool = False
     supervised: bool = False
     mounts: Variables[str, str] = field(default_factory=dict)
-    """Directories of the host by where the container has them."""
+    """Maps paths in the container to the host's directories."""
 
     @property
     def program(self) -> str:
@@ -102,7 +102,7 @@ class Command:
 
     @property
     def flags(self) -> list[tuple[str, str | bool]]:
-        """Flags as Go reads them: one dash or two, the value after = or as the next word."""
+        """Flags, parsed like Go parses them: with one dash or two, the value after = or as the next word."""
         found: list[tuple[str, str | bool]] = []
         for index, word in enumerate(self.words[1:], 1):
             name, equals, value = word.lstrip("-").partition("=")
@@ -114,7 +114,7 @@ class Command:
         return found
 
     def settings(self, place: Place) -> Mapping:
-        """The settings of its flags, as if from a file; all of them are at `place`."""
+        """The settings of its flags, as if they were in a file, all at `place`."""
         entries = []
         for name, said in self.flags:
             *blocks, key = _IN_BLOCKS.get(self.program, {}).get(name, name).split(".")
@@ -126,7 +126,7 @@ class Command:
 
     @property
     def configured_by(self) -> list[str]:
-        """The files and directories that it reads, as the host has them."""
+        """The files and directories that it reads, as paths on the host."""
         paths = [str(said).rstrip("/") for name, said in self.flags if name in _CONFIG_FLAGS]
         for index, path in enumerate(paths):
             for inside, host in self.mounts.items():
@@ -136,13 +136,13 @@ class Command:
 
     @property
     def unknown(self) -> bool:
-        """Whether it passes on a variable, which may hold any flag."""
+        """Whether it contains an unknown variable, which may hold any flag."""
         return any(word.startswith("$") for word in self.words)
 
 
 def commands_in(line: Sequence[str], variables: Variables[str, str] | None = None) -> list[Command]:
-    """The commands of a command line: itself, or those that it runs through a shell, a wrapper, an init or a
-    container.
+    """The commands of a command line: the command itself, or those that it runs through a shell, a wrapper, an init or
+    a container.
     """
     said = dict(variables or {})
     rest = _unwrapped(line, said)
@@ -161,7 +161,7 @@ def commands_in(line: Sequence[str], variables: Variables[str, str] | None = Non
 
 
 def _unwrapped(line: Sequence[str], said: dict[str, str]) -> list[str]:
-    """The command without its wrapper; the variables that the wrapper sets are added to `said`."""
+    """The command without its wrappers; adds the variables that the wrappers set to `said`."""
     rest = list(line)
     while rest:
         name = _base(rest[0])
@@ -261,7 +261,7 @@ class Setting:
     value: str
     place: Place
     path: str = ""
-    """The file that says it, for one that comes from a drop-in."""
+    """The drop-in that has the setting; "" if it is in the unit itself."""
 
 
 @dataclass(frozen=True)
@@ -274,14 +274,14 @@ class Variable:
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit and its drop-ins, which override it. `partial`: a drop-in whose unit is not among the files."""
+    """A unit and its drop-ins, which override it. `partial`: it is only a drop-in, whose unit is not audited."""
 
     settings: tuple[Setting, ...]
     comments: list[Comment] = field(default_factory=list)
     partial: bool = False
 
     def all(self, key: str) -> list[Setting]:
-        """All values of a list: an empty value removes earlier ones."""
+        """All values of a list setting; an empty value removes the earlier ones."""
         found: list[Setting] = []
         for each in self.settings:
             if each.key == key:
@@ -289,12 +289,12 @@ class Unit:
         return found
 
     def last(self, key: str) -> str:
-        """The last value; "" if it is missing, or removed."""
+        """The last value; "" if the setting is missing or removed."""
         found = [each.value for each in self.settings if each.key == key]
         return found[-1] if found else ""
 
     def variables(self) -> list[Variable]:
-        """The variables of all `Environment=` lines in force; the last value wins where a variable is set twice."""
+        """The variables of all effective `Environment=` lines; if a variable is set twice, the last value counts."""
         found = {}
         for setting in self.all("Environment"):
             for word in words(setting.value):
@@ -305,9 +305,9 @@ class Unit:
         return [each for each in found.values() if not {each.name, f"{each.name}={each.value}"} & unset]
 
     def commands(self, variables: Variables[str, str]) -> list[tuple[Command, Setting]]:
-        """The commands of each `ExecStart=` that holds, without systemd's prefixes; `variables` are those it is given.
+        """The commands of each effective `ExecStart=`, without systemd's prefixes. `variables`: the known variables.
 
-        Splits the words without expanding variables; a quoted part is one word, as in a shell.
+        Splits a line into words before it expands variables; a quoted part is one word, as in a shell.
         """
         return [
             (command, each)
@@ -317,7 +317,7 @@ class Unit:
         ]
 
     def with_dropins(self, dropins: Sequence[tuple[str, Unit]]) -> Unit:
-        """The unit and its drop-ins as (path, settings), in the order in which systemd reads them."""
+        """The unit merged with its drop-ins: (path, drop-in), in the order in which systemd reads them."""
         more = [replace(each, path=path) for path, dropin in dropins for each in dropin.settings]
         return replace(self, settings=(*self.settings, *more))
 
@@ -337,7 +337,7 @@ def read_unit(text: str) -> Unit:
         else:
             key, equals, value = bare.partition("=")
             if not equals or not section:
-                raise MalformedError(Place(number, 1), "a unit has [Section] lines and Key=value lines below them")
+                raise MalformedError(Place(number, 1), "a unit has [Section] lines, each followed by Key=value lines")
             while value.endswith("\\"):
                 value = value[:-1].rstrip() + " " + next(lines, (0, ""))[1].strip()
             settings.append(Setting(section, key.strip(), value.strip(), Place(number, 1)))
@@ -345,7 +345,7 @@ def read_unit(text: str) -> Unit:
 
 
 def read_environment(text: str) -> tuple[list[Variable], list[Comment]]:
-    """Parses a file as `EnvironmentFile=` does. Ignores lines that set nothing: systemd itself warns about them."""
+    """Parses a file like `EnvironmentFile=`. Ignores lines that set nothing, because systemd warns about them."""
     variables, comments = [], []
     for number, line in enumerate(text.splitlines(), 1):
         bare = line.strip()

@@ -1,8 +1,8 @@
-"""Reads HCL, version 2, as Nomad's jobs are written in it, with the position of each thing.
+"""Reads HCL version 2, the language of Nomad's jobs, with the position of each element.
 
-Expressions are read by their grammar but not evaluated. A body is read like an object, so that a few things pass that
-Nomad refuses, commas between attributes for instance. python-hcl2 does not say where a value stands; the tests hold
-this reader against it. Agents read version 1 of the language: see `hcl1`.
+Expressions are parsed but not evaluated. A body is parsed like an object, so this reader accepts a few things that
+Nomad refuses, for instance commas between attributes. python-hcl2 does not give the positions of values; tests compare
+this reader with it. Agents read version 1 of the language: see `hcl1`.
 """
 
 import re
@@ -48,7 +48,7 @@ class _Reader:
         self.at = 0
         self.depth = 0
         self.lines = Lines(text)
-        self.comments: dict[int, Comment] = {}  # by offset: the end of an expression is looked for twice
+        self.comments: dict[int, Comment] = {}  # by offset, because the end of an expression is scanned twice
 
     # bodies
 
@@ -57,7 +57,7 @@ class _Reader:
         return Mapping(entries, Place(1, 1))
 
     def entries(self, closing: str) -> tuple[Entry, ...]:
-        """Attributes and blocks up to `closing`, which is read too."""
+        """Parses attributes and blocks up to and including `closing`."""
         opened = self.here().line
         found: list[Entry] = []
         while True:
@@ -85,7 +85,7 @@ class _Reader:
         labels = []
         while not self.next_is("{"):
             if not (self.next_is('"') or _NAME.match(self.text, self.at)):
-                raise self.wrong(f"after {key!r} there should be =, {{ or a label")
+                raise self.wrong(f"after {key!r}, =, {{ or a label was expected")
             labels.append(self.key())
             self.blank(newlines=False)
         return Entry(key, tuple(labels), self.body(place), place)
@@ -128,7 +128,7 @@ class _Reader:
                 self.nested(newlines=newlines)
                 self.blank(newlines=True)
                 if not self.next_is(":"):
-                    raise self.wrong("a ? needs its :")
+                    raise self.wrong("a ? needs a :")
                 self.at += 1
                 self.blank(newlines=True)
                 self.nested(newlines=newlines)
@@ -163,7 +163,7 @@ class _Reader:
         return self.traversal(start, self.sequence())
 
     def word(self, start: int, place: Place) -> Value:
-        """A heredoc, a number, a literal, or a name and the calls or indexes after it."""
+        """Parses a heredoc, a number, a literal, or a name with the calls or indexes after it."""
         if heredoc := _HEREDOC.match(self.text, self.at):
             return self.heredoc(heredoc)
         if number := _NUMBER.match(self.text, self.at):
@@ -178,7 +178,7 @@ class _Reader:
         return self.traversal(start, Expression(name[0], place))
 
     def number(self, text: str) -> float:
-        """Whole numbers stay whole: they are shown to people."""
+        """The number; an integer stays an integer, because people see it."""
         if text[:2] in {"0x", "0X"}:
             return int(text, 16)
         return int(text) if text.isdigit() and len(text) < 20 else float(text)
@@ -224,7 +224,7 @@ class _Reader:
             if self.next_is(","):
                 self.at += 1
             elif self.at < len(self.text) and not self.next_is("]"):
-                raise self.wrong(f"in a list there should be a comma or ], not {self.shown()}")
+                raise self.wrong(f"in a list, a comma or ] was expected, not {self.shown()}")
 
     # strings
 
@@ -237,7 +237,7 @@ class _Reader:
         return Scalar(_ESCAPE.sub(_unescape, inner).replace("$${", "${").replace("%%{", "%{"), place)
 
     def skip_string(self) -> bool:
-        """Reads a quoted string, and whether it is free of interpolation."""
+        """Skips a quoted string; returns whether it is free of interpolation."""
         opened, known = self.here(), True
         self.deeper()
         self.at += 1
@@ -256,7 +256,7 @@ class _Reader:
                 self.balanced()
             else:
                 self.at += 2 if self.text[self.at] == "\\" else 1
-        raise MalformedError(opened, "a string that is not closed on its line")
+        raise MalformedError(opened, "a string is not closed on its line")
 
     def heredoc(self, opening: re.Match[str]) -> Scalar | Expression:
         place = self.here()
@@ -271,7 +271,7 @@ class _Reader:
         return Scalar(content, place)
 
     def balanced(self) -> str:
-        """Skips from a bracket to its closing bracket, over strings and comments; returns the skipped text."""
+        """Skips from a bracket to its closing bracket, past strings and comments; returns the skipped text."""
         start, opened, stack = self.at, self.here(), [_CLOSING[self.text[self.at]]]
         self.at += 1
         while stack:
@@ -288,14 +288,14 @@ class _Reader:
             if character in _CLOSING:
                 stack.append(_CLOSING[character])
             elif character in ")]}" and character != stack.pop():
-                raise self.wrong(f"{character} closes nothing that is open")
+                raise self.wrong(f"{character} does not close an open bracket")
             self.at += 1
         return self.text[start : self.at]
 
     # between things
 
     def blank(self, *, newlines: bool) -> None:
-        """Skips spaces and comments, and the ends of lines when `newlines`."""
+        """Skips spaces and comments; with `newlines`, line ends too."""
         while self.at < len(self.text):
             if space := _SPACE.match(self.text, self.at):
                 self.at = space.end()
@@ -307,7 +307,7 @@ class _Reader:
             elif self.next_is("/*"):
                 end = self.text.find("*/", self.at + 2)
                 if end < 0:
-                    raise self.wrong("a comment that is never closed")
+                    raise self.wrong("a comment is never closed")
                 self.comment(end + 2, "/*")
             else:
                 return

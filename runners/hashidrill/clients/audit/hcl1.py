@@ -1,10 +1,10 @@
-r"""Reads HCL version 1 as the agents do: Consul, Nomad, Vault and consul-template, with the position of each thing.
+r"""Reads HCL version 1 like the agents Consul, Nomad, Vault and consul-template, with the position of each element.
 
-This follows hashicorp/hcl v1.0.1 token by token (hcl/scanner, hcl/parser, json/scanner, json/parser, hcl/strconv), its
-oddities included: what that accepts is accepted here, and what it refuses is refused. A text whose first character is
-`{` is JSON of its own dialect: trailing commas pass, comments and `\/` do not, and what follows a missing comma is
-dropped without a word. Strings with `${...}` are Expressions: the agents keep them as written, but templates fill them
-in before an agent sees them.
+This follows hashicorp/hcl v1.0.1 token by token (hcl/scanner, hcl/parser, json/scanner, json/parser, hcl/strconv),
+including its oddities: it accepts and refuses the same texts. A text whose first character is `{` is in a dialect of
+JSON: trailing commas are accepted, comments and `\/` are not, and anything after a missing comma is silently dropped.
+Strings with `${...}` are Expressions: the agents keep them as written, but templates may fill them in before an agent
+sees them.
 """
 
 import re
@@ -50,7 +50,7 @@ VAULT = Dialect(duplicates=False)
 
 @dataclass(frozen=True)
 class _Token:
-    """`kind` is the character itself for punctuation, and an empty string at the end of the text."""
+    """For punctuation, `kind` is the character itself; at the end of the text, it is ""."""
 
     kind: str
     text: str
@@ -68,7 +68,7 @@ def read_hcl1(text: str, dialect: Dialect = CONSUL) -> tuple[Mapping, list[Comme
 
 
 class _Scanner:
-    """The tokens of a text, one at a time: the parser for JSON stops where it has seen enough."""
+    """Scans the tokens of a text one at a time, because the JSON parser may stop before the end."""
 
     def __init__(self, text: str, *, is_json: bool) -> None:
         self.text = text
@@ -110,7 +110,7 @@ class _Scanner:
         elif first == "<" and not self.is_json:
             kind, value = "heredoc", self._heredoc(place)
         elif first and first not in ("{}[],:" if self.is_json else "{}[],=+-."):
-            raise self.wrong(f"{first!r} is not a character that may stand here")
+            raise self.wrong(f"the character {first!r} is not allowed here")
         else:
             self.at, kind = start + len(first), first
         return _Token(kind, self.text[start : self.at], place, value)
@@ -137,7 +137,7 @@ class _Scanner:
             if self.text.startswith("/*", start):
                 end = self.text.find("*/", start + 2) + 2
                 if end < 2:
-                    raise self.wrong("a comment that is never closed")
+                    raise self.wrong("a comment is never closed")
             elif not self.text.startswith(("#", "//"), start):
                 raise self.wrong("a comment starts with #, // or /*")
             said = self.text[start:end].removeprefix("//").removeprefix("/*").removeprefix("#").removesuffix("*/")
@@ -153,7 +153,7 @@ class _Scanner:
             elif digits.isdecimal():
                 octal = digits[0] == "0" and len(digits) > 1
                 if octal and self.is_json:
-                    raise self.wrong("a number of JSON does not start with 0", at)
+                    raise self.wrong("a JSON number must not start with 0", at)
                 number = int(text, 8) if octal else int(text) if len(digits) < 20 else 1 << 63
             else:
                 number = float(text)
@@ -164,19 +164,19 @@ class _Scanner:
         return number
 
     def _string(self, place: Place) -> Scalar | Expression:
-        """A quoted string: in HCL, quotes and line ends within `${...}` are a part of it."""
+        """A quoted string; in HCL, quotes and line ends within `${...}` are part of the string."""
         start, braces, parts, known = self.at, 0, [], True
         self.at += 1
         while True:
             here = self._here
             if not here or (here == "\n" and (self.is_json or not braces)):
-                raise self.wrong("a string that is not closed on its line", start)
+                raise self.wrong("a string is not closed on its line", start)
             if here == '"' and (self.is_json or not braces):
                 break
             if here == "\\":
                 escape = _ESCAPE.match(self.text, self.at)
                 if escape is None:
-                    raise self.wrong(f"{self.text[self.at : self.at + 2]!r} is not an escape of HCL")
+                    raise self.wrong(f"{self.text[self.at : self.at + 2]!r} is not an HCL escape sequence")
                 parts.append(escape[0] if braces else self._unescape(escape[0]))
                 self.at = escape.end()
                 continue
@@ -209,9 +209,9 @@ class _Scanner:
     def _heredoc(self, place: Place) -> Scalar | Expression:
         opening = _HEREDOC.match(self.text, self.at)
         if opening is None or not all(_letter(one) or one.isdecimal() for one in opening["mark"]):
-            raise self.wrong("<< needs a name, and the end of the line after it")
+            raise self.wrong("<< needs a name, followed by the end of the line")
         mark, trim = opening["mark"], opening["trim"]
-        # the closing line is at least as long as what stands after <<, the - included
+        # the closing line is at least as long as the text after <<, including the -
         ends = re.finditer(rf"^[ \t\r\v\f]*{mark}\r*\n", self.text[opening.end() :], re.MULTILINE)
         end = next((each for each in ends if len(each[0].encode()) > len((trim + mark).encode())), None)
         if end is None:
@@ -225,9 +225,7 @@ class _Scanner:
 
 
 class _UnexpectedError(MalformedError):
-    """The parser found an unexpected token. The parser may ignore its own errors; a scanner error always ends the
-    parsing.
-    """
+    """The parser found an unexpected token. The parser may ignore such errors; a scanner error always ends parsing."""
 
 
 class _EndError(Exception):
@@ -244,7 +242,7 @@ class _Hcl:
         return Mapping(tuple(self.items([], within=False)), _NOTHING)
 
     def items(self, found: list[Entry], *, within: bool) -> list[Entry]:
-        """Attributes and blocks up to the `}`, or to the end; what was read before an error stays in `found`."""
+        """Parses attributes and blocks up to the `}`, or to the end. If it raises, `found` has the elements so far."""
         given: dict[str, int] = {}
         try:
             while not (within and self.scanner.peek().kind == "}"):
@@ -254,7 +252,9 @@ class _Hcl:
                 else:
                     found.append(_entry(keys, self.value()))
                     if not self.dialect.duplicates and keys[0].text in given:
-                        what = f"{_name(keys[0])} is set in line {given[keys[0].text]} already, and may be set once"
+                        what = (
+                            f"{_name(keys[0])} is already set in line {given[keys[0].text]}, and may be set only once"
+                        )
                         raise MalformedError(keys[0].place, what)
                     given[keys[0].text] = keys[0].place.line
                 if self.scanner.peek().kind == ",":
@@ -264,7 +264,7 @@ class _Hcl:
         return found
 
     def keys(self) -> list[_Token]:
-        """The names before `=` or `{`, which is read."""
+        """Parses the names before `=` or `{`, and that character."""
         keys: list[_Token] = []
         while (token := self.scanner.next()).kind in {"name", "string"}:
             keys.append(token)
@@ -275,7 +275,7 @@ class _Hcl:
         if token.kind == "=" and len(keys) > 1:
             raise MalformedError(token.place, f"a block with a label has no =: {_name(keys[0])} {_name(keys[1])}")
         if token.kind not in {"=", "{"}:
-            raise MalformedError(token.place, f"after {_name(keys[-1])!r} there should be = or {{")
+            raise MalformedError(token.place, f"after {_name(keys[-1])!r}, = or {{ was expected")
         return keys
 
     def value(self) -> Value:
@@ -310,14 +310,14 @@ class _Hcl:
             elif not token.kind:
                 raise MalformedError(token.place, f"a ] is missing: the list opened in line {place.line} does not end")
             elif not comma:
-                raise self.expected("in a list a comma or ]")
+                raise self.expected("in a list, a comma or ]")
             elif token.kind == "[":
-                items.append(self.sequence(token.place))  # needs no comma after it
+                items.append(self.sequence(token.place))  # no comma is needed after a nested list
             elif token.kind == "{" or token.kind in _LITERALS:
                 items.append(self.body(token.place) if token.kind == "{" else token.value)
                 comma = False
             else:
-                raise self.expected("in a list a value")
+                raise self.expected("in a list, a value")
         self.depth -= 1
         return Sequence(tuple(items), place)
 
@@ -337,7 +337,7 @@ class _Json(_Hcl):
         return self.body(self.scanner.next().place)
 
     def body(self, place: Place) -> Mapping:
-        """Reads until a token follows an entry without a comma; an error at a `}` also ends the body."""
+        """Parses entries until no comma follows one; an error at a `}` also ends the body."""
         self.deeper()
         entries: list[Entry] = []
         try:
@@ -365,13 +365,13 @@ class _Json(_Hcl):
         return keys
 
     def sequence(self, place: Place) -> Sequence:
-        """Reads a list of strings, numbers and objects; drops true, false and the [ of a nested list."""
+        """Parses a list of strings, numbers and objects; drops true, false and the [ of a nested list."""
         items: list[Value] = []
         while (token := self.scanner.next()).kind != "]":
             if token.kind in {"string", "number", "{"}:
                 items.append(self.body(token.place) if token.kind == "{" else token.value)
             elif token.kind not in {",", "bool", "["}:
-                raise self.expected("in a list a value")
+                raise self.expected("in a list, a value")
         return Sequence(tuple(items), place)
 
 

@@ -1,8 +1,8 @@
-"""Reads Python: the clients that a module makes, their calls, and which of these are retried, and why.
+"""Reads Python: the clients that a module creates, their calls, and which of these calls are retried, and why.
 
 A call is retried in a function with a retrying decorator, in a loop that continues after a failure and ends after a
-success, in a loop of a retrying library, or in a function passed to such a library; or in a function that is called
-only in such places. An import of tenacity retries nothing, and a `try` in a loop over keys goes on to the next key.
+success, in a loop of a retrying library, in a function passed to such a library, or in a function that is called only
+in such places. Importing tenacity does not retry, and a `try` in a loop over keys goes on to the next key.
 """
 
 import ast
@@ -36,7 +36,7 @@ def spreads(call: ast.Call) -> bool:
 
 
 def constant(node: ast.expr | None) -> object:
-    """A literal's value; Ellipsis when it is none, or not known."""
+    """A literal's value; Ellipsis if the node is not a literal."""
     if node is None:
         return ...
     try:
@@ -49,7 +49,7 @@ def constant(node: ast.expr | None) -> object:
 
 
 def arguments(call: ast.Call, names: tuple[str, ...]) -> dict[str, ast.expr]:
-    """A call's arguments by name; `names` are those of the positional ones. Starred arguments are ignored."""
+    """A call's arguments by name; `names` names the positional ones. Starred arguments are ignored."""
     plain = [each for each in call.args if not isinstance(each, ast.Starred)]
     return dict(zip(names, plain, strict=False)) | keywords(call)
 
@@ -60,7 +60,7 @@ def last(node: ast.expr) -> str:
 
 
 def retries_nothing(node: ast.expr, names: dict[str, str]) -> bool:
-    """Whether this, given as `max_retries`, retries nothing: 0, None, `Retry(0)`, `Retry.from_int(0)`."""
+    """Whether this value of `max_retries` disables retries: 0, None, `Retry(0)`, `Retry.from_int(0)`."""
     if isinstance(node, ast.Call) and dotted(node.func, names).removesuffix(".from_int").endswith(".Retry"):
         given = arguments(node, ("total",))
         return constant(given.get("total") or given.get("retries")) in (0, False)
@@ -68,7 +68,7 @@ def retries_nothing(node: ast.expr, names: dict[str, str]) -> bool:
 
 
 def base_call(made: ast.ClassDef) -> ast.Call | None:
-    """The `super().__init__(...)` of a class; None without."""
+    """The `super().__init__(...)` call of a class; None if it has none."""
     calls = [node for node in ast.walk(made) if isinstance(node, ast.Call) and last(node.func) == "__init__"]
     return next((call for call in calls if isinstance(call.func, ast.Attribute) and _is_super(call.func.value)), None)
 
@@ -90,7 +90,7 @@ STARS = {
     "urllib3.util": ("Retry",),
     "urllib3.util.retry": ("Retry",),
 }
-"""What `from ... import *` brings of those names that the rules ask about."""
+"""For each module, the names relevant for the rules that `from ... import *` imports."""
 
 CLIENTS = frozenset(
     {
@@ -119,7 +119,7 @@ def tries_again(loop: ast.AST, tried: ast.Try) -> bool:
         return False
     asked_for = {node.id for part in tried.body for node in ast.walk(part) if isinstance(node, ast.Name)}
     if asked_for & _new_each_time(loop, tried):
-        return False  # a loop over keys or messages does not retry: each pass handles the next one
+        return False  # a loop over keys or messages does not retry: each iteration handles the next one
     if not isinstance(loop, ast.While):
         return _leaves(loop, tried)
     if constant(loop.test) not in (..., False, None, 0):
@@ -162,7 +162,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass
 class Retries:
-    """Finds in a module's syntax tree which code retries which calls. Build it once for a module."""
+    """Finds in a module's syntax tree which code retries which calls. Create one per module."""
 
     tree: ast.Module
     names: dict[str, str]
@@ -173,7 +173,7 @@ class Retries:
     """Names bound to an object of a retry library: `retryer = Retrying(...)`."""
 
     _keyed: dict[str, list[ast.AST]] = field(default_factory=dict)
-    """All nodes, grouped by `_key`, so that a large module is walked only once."""
+    """All nodes, grouped by `key_of`, so that a large module is walked only once."""
     _asked_about: list[Function] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -211,7 +211,7 @@ class Retries:
         return functions[0] if len(functions) == 1 else None
 
     def _chain(self, node: ast.AST) -> ast.AST:
-        """The longest `node.a.b` that begins with this."""
+        """The longest `node.a.b` that begins with this node."""
         while isinstance(parent := self._parents.get(node), ast.Attribute):
             node = parent
         return node
@@ -228,7 +228,7 @@ class Retries:
     # what retries
 
     def why(self, node: ast.AST, depth: int = 0) -> str:
-        """Why this expression is retried; an empty string when it is not."""
+        """Why this expression is retried; "" if it is not."""
         function = self._function(node)
         return self._around(node, function) or (self._of_function(function, depth) if function is not None else "")
 
@@ -253,7 +253,7 @@ class Retries:
 
     def _called_again(self, handed: ast.AST, parent: ast.AST) -> str:
         for name, function in self._handed(handed, parent):
-            if function in self._asked_about:  # it hands it to itself
+            if function in self._asked_about:  # a function that passes it to itself
                 continue
             calls = [
                 node
@@ -268,7 +268,7 @@ class Retries:
         return ""
 
     def _of_function(self, function: Function, depth: int) -> str:
-        """Why all of a function is retried: its decorators, or each place in which it is called."""
+        """Why the whole function is retried: by a decorator, or at each place that calls it; "" if it is not."""
         for decorator in function.decorator_list:
             if self._retrying(decorator):
                 return f"under @{ast.unparse(decorator)[:40]} on {function.name} (line {function.lineno})"
@@ -287,7 +287,7 @@ class Retries:
         return self._function(node) is not function
 
     def _retrying(self, node: ast.expr) -> bool:
-        """Whether this callable retries the function that it gets, judged by its library or its name."""
+        """Whether this callable retries the function passed to it, judged by its library or its name."""
         if isinstance(node, ast.Call) and _gives_up_at_once(node):
             return False
         if self._library(node):
@@ -299,11 +299,11 @@ class Retries:
         return isinstance(node, ast.Name) and (node.id in self._own or (_says_so(node.id) and not self._urllib3(node)))
 
     def _attempts(self, node: ast.expr) -> bool:
-        """Whether a loop over this retries: `for attempt in Retrying(...)`. A name alone does not prove it."""
+        """Whether a loop over this retries: `for attempt in Retrying(...)`. A name alone is no proof."""
         return self._library(node) or last(node.func if isinstance(node, ast.Call) else node) in self._own
 
     def _urllib3(self, node: ast.Name) -> bool:
-        """urllib3's Retry retries what a session sends, and nothing that it is given to call."""
+        """Whether this is urllib3's Retry, which repeats only what a session sends, and not a function."""
         return self.names.get(node.id, "").endswith(".Retry")
 
     def _library(self, node: ast.AST) -> bool:
@@ -335,7 +335,7 @@ class Retries:
 
 
 def _gives_up_at_once(call: ast.Call) -> bool:
-    """`stop=stop_after_attempt(1)`, `tries=1`, `max_tries=1`: one attempt is no retry."""
+    """Whether there is only one attempt: `stop=stop_after_attempt(1)`, `tries=1`, `max_tries=1`."""
     given = keywords(call)
     stop = given.get("stop")
     if isinstance(stop, ast.Call) and last(stop.func) == "stop_after_attempt" and stop.args:
@@ -348,7 +348,7 @@ def _says_so(name: str) -> bool:
 
 
 def key_of(node: ast.AST) -> str:
-    """How a client is called in this place: `client`, `self.client`, `client()` for a function that returns it."""
+    """A client's name at this node: `client`, `self.client`, or `client()` for a function that returns it."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"}:
@@ -366,18 +366,18 @@ _LIBRARIES_OWN = ("consul.", "hvac.adapters.", "nomad.")
 
 @dataclass(frozen=True)
 class Client:
-    """A client that a module makes. `calls`: the calls on it; `retried`: the reason, for each retried one."""
+    """A client that a module creates. `calls`: the calls of its methods; `retried`: why each is retried, or ""."""
 
     made: ast.Call | ast.ClassDef
     name: str
     given: dict[str, ast.expr]
     """The client's arguments, from its call and its class."""
     transport: str = ""
-    """Why the client's sender may retry, as far as this module shows; empty if it does not."""
+    """Why the client's sender may retry, as far as this module shows; "" if it does not."""
     calls: tuple[ast.expr, ...] = ()
     retried: tuple[str, ...] = ()
     mounted: int = 0
-    """The line in which an adapter of the caller's own is mounted on its session; 0 without."""
+    """The line that mounts a custom adapter on the client's session; 0 if there is none."""
 
     @property
     def bare(self) -> list[int]:
@@ -386,7 +386,7 @@ class Client:
 
     @property
     def all_retried(self) -> str:
-        """The reason to report no finding; an empty string if there is one to report."""
+        """Why there is no finding to report; "" if there is one."""
         if self.mounted:
             return f"an adapter is mounted on its session in line {self.mounted}"
         if self.transport:
@@ -398,10 +398,10 @@ class Client:
 
 
 class Clients(Retries):
-    """Finds in a module's syntax tree the clients that it makes, and the code that retries their calls."""
+    """Finds in a module's syntax tree the clients that it creates, and the code that retries their calls."""
 
     def found(self, made: Sequence[tuple[ast.Call | ast.ClassDef, str]]) -> list[Client]:
-        """The clients that these calls and classes make; each comes with what the code calls on the client."""
+        """The clients that these calls and classes create, each with the calls of its methods."""
         found = []
         for maker, name in made:
             its_class = maker if isinstance(maker, ast.ClassDef) else self._classes.get(key_of(maker.func), [None])[0]
@@ -412,15 +412,15 @@ class Clients(Retries):
             asked, replaced = self._asked(maker)
             mounts = [each for each in asked if isinstance(each, ast.Call) and last(each.func) == "mount"]
             calls = tuple(each for each in asked if each not in mounts)
-            if name.startswith("nomad."):  # its APIs have copies of its session
+            if name.startswith("nomad."):  # its APIs copy its session, so replacing the session has no effect
                 replaced = [each for each in replaced if each[0] != "session"]
             replaced += [(key, given[key]) for key in ("session", "adapter") if key in given]
             why = [each for path, value in replaced if (each := self._transport_retries(path, value))]
             if any(map(spreads, makers)):
-                why.append("it is made with * or **, which may hold a session that retries")
+                why.append("it is created with * or **, which may contain a session that retries")
             if its_class is not None:
                 methods = {part.name for part in its_class.body if isinstance(part, FUNCTIONS)}
-                why += [f"its class makes connections of its own in {each}" for each in sorted(methods & _CONNECTS)]
+                why += [f"its class makes its own connections in {each}" for each in sorted(methods & _CONNECTS)]
                 calls = tuple(each for each in calls if _first(each) not in methods) + self._inside(its_class, methods)
             retried = tuple(self.why(each) for each in calls)
             mounted = [each.lineno for each in mounts if self._may_retry(each)]
@@ -428,7 +428,7 @@ class Clients(Retries):
         return found
 
     def _inside(self, made: ast.ClassDef, methods: set[str]) -> tuple[ast.expr, ...]:
-        """The client calls that the methods of its own class make, `self.kv.get(...)`."""
+        """The calls that the methods of the client's class make on the client itself, like `self.kv.get(...)`."""
         own = {
             node.attr for node in ast.walk(made) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
         }
@@ -436,7 +436,7 @@ class Clients(Retries):
         return tuple(use for use in uses if isinstance(use, ast.Call) and _first(use) not in methods | own)
 
     def _transport_retries(self, path: str, value: ast.expr) -> str:
-        """Why what is put in the place of a client's `session`, `http` or `adapter` may retry, for all that is seen."""
+        """Why the value set as a client's `session`, `http` or `adapter` may retry; "" if it does not."""
         what = path.rpartition(".")[2]
         shown = f"its {what} ({ast.unparse(value)[:40]}) may retry, which is not seen here"
         if what == "session":
@@ -460,7 +460,7 @@ class Clients(Retries):
         )
 
     def _may_retry(self, mount: ast.Call) -> bool:
-        """Whether the mounted adapter differs from requests' plain one, which does not retry."""
+        """Whether the mounted adapter may retry, unlike requests' default adapter."""
         adapter = arguments(mount, ("prefix", "adapter")).get("adapter")
         if isinstance(adapter, ast.Name):
             made = [
@@ -476,7 +476,7 @@ class Clients(Retries):
 
     @cached_property
     def _adapter_is_set(self) -> bool:
-        """Whether the code sets an adapter's retries after making it: `adapter.max_retries = Retry(3)`."""
+        """Whether the code sets an adapter's retries after creating it: `adapter.max_retries = Retry(3)`."""
         return any(
             last(target) == "max_retries" and not retries_nothing(node.value, self.names)
             for node in ast.walk(self.tree)
@@ -488,14 +488,14 @@ class Clients(Retries):
         return isinstance(node, ast.Call) and dotted(node.func, self.names) in names
 
     def _asked(self, made: ast.Call | ast.ClassDef) -> tuple[list[ast.expr], list[tuple[str, ast.expr]]]:
-        """Calls of methods of the object that this node creates, under each name that the module gives the object.
+        """The method calls on the object that this node creates, under each name that the module gives the object.
 
-        Also covers the values of its attributes, by their names: `http.session`.
+        Also returns the values assigned to its attributes, by attribute: `http.session`.
         """
         known = [(key, scope) for key, scope in self._bound(made)]
         asked: list[ast.AST] = [use for use in [self._use_of(made)] if use is not None]
         replaced = []
-        for key, scope in known:  # grows while it is walked over: an alias has aliases
+        for key, scope in known:  # grows during the loop, because an alias may have aliases
             for node in self._keyed.get(key, []):
                 if isinstance(getattr(node, "ctx", None), ast.Store) or not self._within(node, scope):
                     continue
@@ -510,7 +510,7 @@ class Clients(Retries):
         return [each for each in dict.fromkeys(asked) if isinstance(each, ast.expr)], replaced
 
     def _bound(self, value: ast.AST) -> list[tuple[str, ast.AST]]:
-        """(name, where it holds) that a value is given: assigned, returned, or handed to a function of this module."""
+        """(name, scope) of each name that a value gets: assigned, returned, or passed to a function of this module."""
         parent = self._parents.get(value)
         while isinstance(parent, ast.BoolOp | ast.IfExp | ast.Await):
             value, parent = parent, self._parents.get(parent)
@@ -544,7 +544,7 @@ class Clients(Retries):
 
 
 def _first(call: ast.AST) -> str:
-    """The first name after what a call is made of: `kv` of `client.kv.get()`."""
+    """The first name after the called object: `kv` in `client.kv.get()`."""
     name = ""
     node = call.func if isinstance(call, ast.Call) else call
     while isinstance(node, ast.Attribute):
@@ -553,7 +553,7 @@ def _first(call: ast.AST) -> str:
 
 
 _CLIENTS = ("consul", "hvac", "nomad", "requests", "tenacity", "urllib3")
-"""What the rules ask about: a module without these words is parsed, but not examined."""
+"""The libraries that the rules know: a module without these words is parsed, but not examined."""
 
 
 @dataclass
@@ -561,17 +561,17 @@ class Module:
     """The facts about a module that the rules need, from one walk over its syntax tree."""
 
     names: dict[str, str] = field(default_factory=dict)
-    """What each name that imports bind stands for: `Retry` -> `urllib3.util.retry.Retry`."""
+    """The full name of each imported name: `Retry` -> `urllib3.util.retry.Retry`."""
 
     calls: list[tuple[ast.Call, str]] = field(default_factory=list)
-    """All calls of something imported, with its full name, in the order of the file."""
+    """All calls of imported functions and classes, with their full names, in the order of the file."""
 
     decorators: list[ast.expr] = field(default_factory=list)
     subclasses: list[tuple[ast.ClassDef, str]] = field(default_factory=list)
-    """Classes of the module's own that are clients, each with the full name of the client that it extends."""
+    """The module's own classes that are clients, each with the full name of the client that it extends."""
 
     tree: ast.Module | None = None
-    """None for a module without any of the clients."""
+    """None if the module mentions none of `_CLIENTS`."""
 
     @cached_property
     def clients(self) -> Clients | None:
@@ -582,15 +582,15 @@ def read_python(text: str) -> tuple[Module, list[Comment]]:
     """The module, and its comments. Raises MalformedError if this Python cannot parse the text."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a caller's invalid escapes are not the question
+            warnings.simplefilter("ignore")  # a caller's invalid escapes do not matter here
             tree = ast.parse(text)
     except SyntaxError as error:
         place = Place(error.lineno or 1, max(error.offset or 1, 1))
         raise MalformedError(place, f"not Python 3: {error.msg}") from None
     except (ValueError, RecursionError, MemoryError):
-        raise MalformedError(Place(1, 1), "not Python 3, or nested too deep") from None
+        raise MalformedError(Place(1, 1), "not Python 3, or nested too deeply") from None
     module = _look_into(tree) if any(word in text for word in _CLIENTS) else Module()
-    # splitting a file into tokens takes longer than all the rest
+    # splitting a file into tokens takes longer than everything else
     return module, _comments(text) if "hashidrill" in text else []
 
 
@@ -640,7 +640,7 @@ def _comments(text: str) -> list[Comment]:
                 trailing = bool(token.line[: token.start[1]].strip())
                 found.append(Comment(token.string.lstrip("#").strip(), token.start[0], trailing))
     except (tokenize.TokenError, SyntaxError):
-        pass  # ast has parsed it: only the comments after this are lost
+        pass  # ast has parsed the text, so only later comments are lost
     return found
 
 

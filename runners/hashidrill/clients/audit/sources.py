@@ -1,6 +1,6 @@
 """Finds the files under the given paths, and reads each into a Document, or into a Problem with the reason.
 
-Users take silence for approval, so a file in an unsupported language is named if it mentions Consul, Nomad or Vault.
+Users mistake silence for approval, so a file in an unsupported language is named if it mentions Consul, Nomad or Vault.
 """
 
 import os
@@ -44,7 +44,7 @@ class Unread:
 
 
 def unread_kind(path: Path) -> str:
-    """The type of file that this seems to be; an empty string for a file that the audit ignores."""
+    """The apparent type of a file that the audit cannot read; "" for a file that it ignores."""
     kind = next((what for what, patterns in _KINDS if _matches(path, patterns)), "")
     if not kind and _matches(path, _YAML):
         helm = _matches(path, _HELM) or any((above / "Chart.yaml").is_file() for above in list(path.parents)[:3])
@@ -72,7 +72,7 @@ def _matches(path: Path, patterns: Sequence[str]) -> bool:
 
 
 def by_kind(unread: Sequence[Unread]) -> list[tuple[str, list[str]]]:
-    """(`61 Nomad Pack templates`, their paths), the most numerous first."""
+    """(`61 Nomad Pack templates`, their paths), the most frequent type first."""
     kinds: dict[str, list[str]] = {}
     for each in sorted(unread):
         kinds.setdefault(each.what, []).append(each.path)
@@ -81,14 +81,14 @@ def by_kind(unread: Sequence[Unread]) -> list[tuple[str, list[str]]]:
 
 
 SUFFIXES = (".hcl", ".nomad", ".json", ".service", ".py", ".env")
-"""The suffixes of files that the audit reads in a directory. A file that is named itself is read whatever its name."""
+"""The suffixes of files that the audit reads in a directory. A file that the user names is read in any case."""
 
 _DROPINS = ".service.d"
 
 SKIPPED = frozenset(
     {".git", ".hashidrill", ".hg", ".svn", ".terraform", ".tox", ".venv", "__pycache__", "node_modules", "venv"}
 )
-"""Directories that are not gone into."""
+"""Directories that the audit does not enter."""
 
 MAX_BYTES = 1024 * 1024
 """The largest file that the audit reads; configuration is far smaller."""
@@ -96,7 +96,7 @@ MAX_BYTES = 1024 * 1024
 
 @dataclass(frozen=True)
 class Document:
-    """A file that was read. The field of the file's kind holds its content: value, unit, variables or module."""
+    """A file that was read. Depending on its kind, its content is in `value`, `unit`, `variables` or `module`."""
 
     path: str
     kind: str
@@ -109,13 +109,13 @@ class Document:
 
     @property
     def body(self) -> Mapping:
-        """An HCL or JSON document; nothing when it is of another kind, or a list."""
+        """The content of an HCL or JSON document; empty if the file is of another kind or holds a list."""
         return self.value if isinstance(self.value, Mapping) else Mapping((), Place(1, 1))
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A file that could not be judged: where and why. `line` is 0 when it is no matter of a line."""
+    """A file that could not be judged: where and why. `line` is 0 if the reason is not a particular line."""
 
     path: str
     line: int
@@ -137,13 +137,13 @@ class Sources:
     unread: list[Unread] = field(default_factory=list)
     """Files that may hold configuration, in a language that the audit does not read."""
     unknown: list[Document] = field(default_factory=list)
-    """HCL and JSON files of unknown kind; each may be a part of an agent in the same directory."""
+    """HCL and JSON files of unknown kind; each may be a part of an agent's configuration in the same directory."""
     malformed: list[tuple[str, Problem]] = field(default_factory=list)
-    """Files that were found in a directory and cannot be read, with the text: most have nothing to do with an agent."""
+    """(text, problem) of files in a directory that cannot be parsed. Most have nothing to do with an agent."""
 
 
 def collect(paths: Sequence[Path], *, kind: str | None = None, exclude: Sequence[str] = ()) -> Sources:
-    """Reads everything under `paths`; a directory is walked in the order of names. Never raises for a file's sake."""
+    """Reads everything under `paths`, directories in the order of names. A file that cannot be read raises nothing."""
     sources = Sources()
     seen: set[tuple[int, int]] = set()
     for path in paths:
@@ -170,7 +170,7 @@ def _adopt(sources: Sources) -> None:
         near = kinds.get(Path(document.path).parent, set()) - {"vault-server"}
         [kind] = near if len(near) == 1 else [""]
         if document.value is None or not part_of(document.value, kind):
-            sources.skipped.append(f"{document.path}: not recognised as anything that is judged")
+            sources.skipped.append(f"{document.path}: not recognised as a kind that is judged")
             continue
         try:
             sources.documents.append(read_document(document.path, document.text, kind=kind))
@@ -183,7 +183,7 @@ def _adopt(sources: Sources) -> None:
         elif SPEAKS_OF_US.search(text.encode()):
             sources.unread.append(Unread(problem.path, "unreadable file"))
         else:
-            sources.skipped.append(f"{problem}; nothing in it is meant for an agent")
+            sources.skipped.append(f"{problem}; it does not seem to be for an agent")
     sources.documents = with_dropins(sorted(sources.documents, key=lambda document: document.path))
 
 
@@ -200,15 +200,15 @@ _IMPORTS = re.compile(r"^\s*(?:from|import)\s+(?:consul|hvac|nomad)\b", re.MULTI
 
 
 def is_dropin(path: Path) -> bool:
-    """Whether this changes a systemd unit: `consul.service.d/limits.conf`."""
+    """Whether this is a drop-in, which changes a systemd unit: `consul.service.d/limits.conf`."""
     return path.suffix == ".conf" and path.parent.name.endswith(_DROPINS)
 
 
 def with_dropins(documents: Sequence[Document]) -> list[Document]:
-    """Merges each unit with its drop-ins, which then have no findings of their own. A drop-in whose unit is not among
-    the files has its own findings.
+    """Merges each unit with its drop-ins, which then have no separate findings. A drop-in whose unit is not among the
+    files has its own findings.
 
-    A unit in the same directory as the drop-ins' own comes first; otherwise the only one of that name.
+    A drop-in belongs to the units next to its directory, or else to the only unit of that name.
     """
     units = [one for one in documents if one.unit is not None and not is_dropin(Path(one.path))]
     of: dict[str, list[Document]] = {}
@@ -236,7 +236,7 @@ def with_dropins(documents: Sequence[Document]) -> list[Document]:
 
 
 def _walk(root: Path, sources: Sources, exclude: Sequence[str]) -> Iterator[Path]:
-    """Regular files with our suffixes below `root`; symlinks to directories are not followed, so none can loop."""
+    """Files below `root` that the audit reads. Does not follow symlinks to directories, so it cannot loop."""
 
     def unreadable(error: OSError) -> None:
         sources.problems.append(Problem(str(error.filename), 0, 0, _reason(error)))
@@ -244,7 +244,7 @@ def _walk(root: Path, sources: Sources, exclude: Sequence[str]) -> Iterator[Path
     for folder, folders, files in os.walk(root, onerror=unreadable):
         for name in sorted(folders):
             if name in SKIPPED or _excluded(Path(folder, name), exclude):
-                sources.skipped.append(f"{Path(folder, name)}/: not gone into")
+                sources.skipped.append(f"{Path(folder, name)}/: not entered")
         folders[:] = sorted(
             name for name in folders if name not in SKIPPED and not _excluded(Path(folder, name), exclude)
         )
@@ -260,7 +260,7 @@ def _walk(root: Path, sources: Sources, exclude: Sequence[str]) -> Iterator[Path
 
 
 def suffix_of(path: Path) -> str:
-    """The suffix as agents read it: a file named just `.json` counts as JSON too."""
+    """The suffix from the agents' point of view: a file named just `.json` is JSON too."""
     return "." + path.name.rpartition(".")[2]
 
 
@@ -296,7 +296,7 @@ def _add(path: Path, sources: Sources, seen: set[tuple[int, int]], *, kind: str 
         if found.kind:
             sources.documents.append(found)
         elif named:
-            what = "no file here looks like a configuration that the audit knows; give its type with --kind"
+            what = "this does not look like a file that the audit knows; name its kind with --kind"
             sources.problems.append(Problem(str(path), 0, 0, what))
         else:
             sources.unknown.append(found)
@@ -328,7 +328,7 @@ def _text(data: bytes) -> str:
         return data.decode().replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise MalformedError(Place(0, 0), f"not UTF-8, first in line {line}") from None
+        raise MalformedError(Place(0, 0), f"not UTF-8 (first in line {line})") from None
 
 
 def _reason(error: OSError) -> str:
@@ -336,7 +336,7 @@ def _reason(error: OSError) -> str:
 
 
 def _hint(text: str) -> str:
-    """Templates of templates (levant, Jinja, nomad-pack, sed) are not configuration before they are rendered."""
+    """A hint for files that must be rendered (levant, Jinja, nomad-pack, sed) before they are configuration; or ""."""
     return "; this looks like a template: render it, then audit the result" if _TEMPLATE.search(text) else ""
 
 
@@ -344,7 +344,7 @@ _TEMPLATE = re.compile(r"\[\[|\{%|[=:]\s*[A-Z][A-Z_]+\s*(,|$)", re.MULTILINE)
 
 
 def read_document(path: str, text: str, *, kind: str | None = None) -> Document:
-    """One file's text; its kind is empty if it cannot be determined. Raises MalformedError."""
+    """Reads one file's text; the document's kind is "" if it cannot be determined. Raises MalformedError."""
     suffix, plain = suffix_of(Path(path)), text.removeprefix("\ufeff")
     if kind == "python" or (kind is None and suffix == ".py"):
         module, comments = read_python(plain)
@@ -360,14 +360,14 @@ def read_document(path: str, text: str, *, kind: str | None = None) -> Document:
 
 
 class RefusedError(MalformedError):
-    """A configuration of a known kind that its own agent cannot read."""
+    """The configuration is of a known kind, but that kind's agent cannot read it."""
 
 
 def read_configuration(path: str, text: str, *, kind: str | None = None) -> tuple[Value, list[Comment], str]:
-    """HCL or JSON, read as the agent of that kind reads it; without a kind, of the kind that the text itself tells.
+    """HCL or JSON, parsed like the agent of that kind parses it; without `kind`, the text determines the kind.
 
-    `path` tells the format by its suffix alone. Raises MalformedError: the agent refuses it too; RefusedError where
-    another agent would take it.
+    Only the suffix of `path` matters. Raises MalformedError if the agent refuses the text too, and RefusedError if
+    another agent would accept it.
     """
     suffix = suffix_of(Path(path))
     if kind is not None:
@@ -390,10 +390,10 @@ def read_configuration(path: str, text: str, *, kind: str | None = None) -> tupl
 
 
 def _consul_json(text: str) -> tuple[Value, list[Comment]]:
-    """Parses `*.json` as Consul does: an object or null; an empty file sets nothing."""
+    """Parses `*.json` like Consul: an object or null; an empty file sets nothing."""
     value = read_json(text) if text else Mapping((), Place(1, 1))
     if not (isinstance(value, Mapping) or (isinstance(value, Scalar) and value.value is None)):
-        raise MalformedError(value.place, "a configuration is an object at its top, not a list or a single value")
+        raise MalformedError(value.place, "a configuration must be an object, not a list or a single value")
     return value, []
 
 
@@ -409,7 +409,7 @@ _JOB = re.compile(r'^\s*job\s+("|\[\[)', re.MULTILINE)
 
 
 def _grammar(kind: str, suffix: str, text: str) -> str:
-    """Consul goes by the file's name; Nomad, Vault and consul-template take JSON for HCL that begins with `{`."""
+    """Consul decides by the file's name; Nomad, Vault and consul-template treat a text that begins with `{` as JSON."""
     if kind == "nomad-job":
         return "json" if text.lstrip().startswith("{") else "job"
     if kind == "consul-agent":

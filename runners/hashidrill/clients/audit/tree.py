@@ -1,8 +1,8 @@
 """The content of a configuration file, with the line and column of each part, in any language.
 
-Names are compared folded: Consul, Nomad and Vault take `NumRetries`, `num_retries` and, in HCL, `NUM_RETRIES` for
-one. A value that only a run can know (`var.count`, `"${...}"`, a function call) is an Expression: rules must not
-guess it.
+Names are compared folded: to Consul, Nomad and Vault, `NumRetries`, `num_retries` and, in HCL, `NUM_RETRIES` are the
+same. A value that is known only at run time (`var.count`, `"${...}"`, a function call) is an Expression: rules must
+not guess it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from json.decoder import scanstring  # type: ignore[attr-defined]
 
 MAX_DEPTH = 100
-"""Deeper than any configuration, and far from Python's limit of recursion."""
+"""The deepest nesting that is read: deeper than any configuration, and far from Python's recursion limit."""
 
-BYTE_ORDER_MARK = "the file starts with a byte order mark, which no agent takes: save it without"
+BYTE_ORDER_MARK = "the file starts with a byte order mark, which no agent accepts: save it without one"
 
 
 @dataclass(frozen=True, order=True)
@@ -29,7 +29,7 @@ class Place:
 
 
 class MalformedError(Exception):
-    """A text that cannot be parsed: the `place` and the mistake."""
+    """A text cannot be parsed: `place` says where, `what` says why."""
 
     def __init__(self, place: Place, what: str) -> None:
         super().__init__(what)
@@ -45,7 +45,7 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Expression:
-    """A value that is not known before the run. `text` is the source text; for a string, without its quotes."""
+    """A value that is unknown before the run. `text` is the source text; for a string, without its quotes."""
 
     text: str
     place: Place
@@ -69,7 +69,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Comment:
-    """A comment's text without its marks, the line it stands on, and whether anything stands before it there."""
+    """A comment's text without its marks, its line, and in `trailing` whether it follows something on that line."""
 
     text: str
     line: int
@@ -83,7 +83,7 @@ def fold(name: str) -> str:
 
 @dataclass(frozen=True)
 class Mapping:
-    """The body of a block, an object, or a whole file. Later settings win; blocks are appended."""
+    """The body of a block, an object, or a whole file. Later settings take precedence; blocks are appended."""
 
     entries: tuple[Entry, ...]
     place: Place
@@ -110,19 +110,19 @@ class Mapping:
         return [body for entry in entries for body in _bodies(entry)]
 
     def block(self, *names: str) -> Mapping | None:
-        """All bodies with one of these names as one, as the agents merge them; None without any."""
+        """All bodies with one of these names, merged like the agents merge them; None if there are none."""
         found = self.blocks(*names)
         if not found:
             return None
         return Mapping(tuple(entry for body in found for entry in body.entries), found[0].place, found[0].labels)
 
     def number(self, *names: str) -> float | None:
-        """A number, also one written as a string; None if it is missing or unknown."""
+        """A number, which may be written as a string; None if it is missing or unknown."""
         entry = self.find(*names)
         return None if entry is None else number_of(entry.value)
 
     def flag(self, *names: str) -> bool | None:
-        """True or false, also written as a string; None if it is missing or unknown."""
+        """True or false, which may be written as a string; None if it is missing or unknown."""
         entry = self.find(*names)
         if entry is None or not isinstance(entry.value, Scalar):
             return None
@@ -139,7 +139,7 @@ class Mapping:
         return entry.value.value
 
     def texts(self, *names: str) -> list[str]:
-        """The strings of a list, or of one string; unknown ones are left out."""
+        """The strings of a list, or a single string as a list; leaves out unknown strings."""
         entry = self.find(*names)
         values = [] if entry is None else _values(entry)
         return [value.value for value in values if isinstance(value, Scalar) and isinstance(value.value, str)]
@@ -175,7 +175,7 @@ def empty(value: Value) -> bool:
 
 
 def number_of(value: Value) -> float | None:
-    """A number, also one written as a string; None for anything else."""
+    """A number, which may be written as a string; None for anything else."""
     if not isinstance(value, Scalar) or isinstance(value.value, bool):
         return None
     if isinstance(value.value, str):
@@ -240,11 +240,11 @@ def read_json(text: str) -> Value:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 class _Reader:
-    """Over a text that is known to be JSON."""
+    """Reads a text that is known to be JSON."""
 
     def __init__(self, text: str) -> None:
         self.text = text

@@ -378,7 +378,7 @@ def test_verbose_says_what_was_judged_and_what_was_not(alone):
     result = run(alone.parent, "-v")
     assert f"{alone}: judged as consul-agent" in result.stderr
     assert "package.json: not recognised" in result.stderr
-    assert "node_modules/: not gone into" in result.stderr
+    assert "node_modules/: not entered" in result.stderr
 
 
 def test_rules_are_listed_and_explained():

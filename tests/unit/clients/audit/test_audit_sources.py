@@ -76,7 +76,7 @@ def test_what_is_not_ours_is_left_alone(tmp_path, name, text):
     found = collect([tmp_path])
     assert (found.documents, found.problems) == ([], [])
     assert "not recognised" in found.skipped[0]
-    assert "give its type with --kind" in problem(tmp_path / name)
+    assert "name its kind with --kind" in problem(tmp_path / name)
 
 
 def test_a_part_of_an_agent_is_recognised_by_its_neighbours(tmp_path):
@@ -112,7 +112,7 @@ def test_directories_of_others_are_not_gone_into(tmp_path):
         (tmp_path / name / "a.hcl").write_text(AGENT)
     found = collect([tmp_path], exclude=["x*"])
     assert [Path(each.path).parent.name for each in found.documents] == ["ours"]
-    assert len([line for line in found.skipped if "not gone into" in line]) == 3
+    assert len([line for line in found.skipped if "not entered" in line]) == 3
 
 
 @pytest.mark.parametrize("pattern", ["old", "*/old/*", "a.hcl", "*.hcl"])
@@ -142,7 +142,7 @@ def test_a_loop_of_symlinks_ends(tmp_path):
     ("data", "said"),
     [
         (b"a = 1\0", "a binary file"),
-        (b"a = 1\n\xff\xfe", "not UTF-8, first in line 2"),
+        (b"a = 1\n\xff\xfe", "not UTF-8 (first in line 2"),
         (b"server {\n  a = \n}\n", "bad.hcl:3:1: a value was expected"),
         (b"count = [[ .count ]]\n", "render it, then audit the result"),
         (b"bootstrap_expect = SERVER_COUNT\n", "render it, then audit the result"),
