@@ -1,4 +1,4 @@
-"""What hypotheses measure in a recording: fault windows, sliding percentiles, who led when. Public for your own.
+"""What hypotheses measure in a recording: fault windows, sliding percentiles, leaders. Your own hypotheses may use it.
 
 An operation belongs to the moment at which it was due (its intended start). An operation without an acknowledgement
 counts as infinitely slow: an error that returns in a millisecond served no client.
@@ -21,15 +21,15 @@ from hashidrill.core.units import Duration
 
 SECOND = 1_000_000_000
 STEP_S = 0.1
-"""How far a sliding window moves at a time: the resolution of every figure that comes from one."""
+"""By how much a sliding window moves at a time: the resolution of every figure from sliding windows."""
 _SAME_LOOK_NS = SECOND // 20
 """Samples this close together come from one look at a process."""
 NO_FAULT = "noop"
-"""The fault that does nothing: its step only has a name and a window of time."""
+"""The fault that does nothing: its step is only a name and a window of time."""
 
 
 def seconds(value_s: float) -> str:
-    """A length of time for a person: `16ms`, `3.04s`, `never` for infinity."""
+    """A length of time as text: `16ms`, `3.04s`, `never` for infinity."""
     if math.isnan(value_s):
         return "not measured"
     if math.isinf(value_s):
@@ -38,13 +38,13 @@ def seconds(value_s: float) -> str:
 
 
 def share(value: float) -> str:
-    """A share between 0 and 1 for a person: `12.5%`. Never rounded to 0 % or 100 % unless exact."""
+    """A share between 0 and 1 as text: `12.5%`. Only an exact 0 or 1 becomes 0 % or 100 %."""
     text = f"{value * 100:.2f}".rstrip("0").rstrip(".")
     return f"over {math.floor(value * 10000) / 100:.2f}%" if text == "100" and value < 1 else f"{text}%"
 
 
 def when(t_ns: int) -> str:
-    """A moment for a person: `12.3s into the run`, as the timeline and the terminal count."""
+    """A moment as text: `12.3s into the run`, on the clock of the timeline and the terminal."""
     return f"{t_ns / SECOND:.1f}s into the run"
 
 
@@ -58,8 +58,8 @@ def method(recording: Recording) -> tuple[int, int]:
 def at_in_method_ns(recording: Recording, at_s: float) -> int:
     """The run's time at second `at_s` of the method, on the method's clock.
 
-    The method's clock stands still while a step with `after` waits, so the real time is later by these waits. Raises
-    HypothesisInvalidError when the run never reached its method.
+    The method's clock stands still while a step with `after` waits; these waits delay the real time. Raises
+    HypothesisInvalidError if the run never reached its method.
     """
     stood_ns = sum(stood_ns for stopped_s, stood_ns in recording.standstills if stopped_s < at_s)
     return method(recording)[0] + round(at_s * SECOND) + stood_ns
@@ -71,9 +71,9 @@ def loads_end_ns(recording: Recording) -> int:
 
 
 def faults(recording: Recording, kind: str | None = None) -> list[FaultWindow]:
-    """The faults that were proven in force: all, or those of one kind, or of the step of that name.
+    """The faults that were proven in force: all, or only those of that kind or of the step with that name.
 
-    Marks do not count. Raises HypothesisInvalidError if there is none.
+    Marks do not count. Raises HypothesisInvalidError if there is no such fault.
     """
     proven = [window for window in recording.faults if window.proven and window.applied_ns is not None]
     if kind is None:
@@ -98,19 +98,19 @@ def faults(recording: Recording, kind: str | None = None) -> list[FaultWindow]:
 
 
 def windows(recording: Recording, name: str | None = None) -> Sequence[FaultWindow | MarkWindow]:
-    """Like `faults`, for a verdict that only needs a window of time; `name` may also be a mark's.
+    """Like `faults`, for a verdict that only needs a window of time; `name` may also be the name of a mark.
 
-    A mark counts only if named. Raises HypothesisInvalidError if there is none.
+    A mark counts only if named. Raises HypothesisInvalidError if there is no window.
     """
     marks = [mark for mark in recording.marks if mark.mark == name]
     return marks or faults(recording, name)
 
 
 def in_force(recording: Recording, window: FaultWindow | MarkWindow) -> tuple[int, int]:
-    """From `intent` to `reverted` in ns, or as long as a mark lasts; to the end of the loads if it never ended.
+    """From a fault's `intent` to `reverted`, or from a mark's begin to its end, in ns; to the end of the loads if it
+    never ended.
 
-    A failure while a fault is being applied is the fault's effect: a restore may hold up writes for as long as it
-    runs.
+    A failure while a fault is applied is the fault's effect: a restore may delay writes for as long as it runs.
     """
     if isinstance(window, MarkWindow):
         return window.begin_ns, loads_end_ns(recording) if window.end_ns is None else window.end_ns
@@ -118,7 +118,7 @@ def in_force(recording: Recording, window: FaultWindow | MarkWindow) -> tuple[in
 
 
 def in_full_force(recording: Recording, window: FaultWindow | MarkWindow) -> tuple[int, int]:
-    """Like `in_force`, without the time in which it was being applied: for how much a fault does, or how fast."""
+    """Like `in_force`, but from the end of `apply` on: to measure how much a fault does, or how fast."""
     start_ns, end_ns = in_force(recording, window)
     applied_ns = None if isinstance(window, MarkWindow) else window.applied_ns
     return start_ns if applied_ns is None else applied_ns, end_ns
@@ -130,9 +130,9 @@ def _hint_at_marks(recording: Recording) -> str:
 
 
 def named(recording: Recording, window: FaultWindow | MarkWindow) -> str:
-    """Its name in texts: `disk.latency on consul-1`, after the name of its step, if the step has one.
+    """The window's name in texts: `disk.latency on consul-1`, after the name of its step, if the step has one.
 
-    A mark has only its name. A `noop` does nothing, so the name of its step stands alone.
+    A mark has only its name. A `noop` does nothing, so only the name of its step is shown.
     """
     if isinstance(window, MarkWindow):
         return window.mark
@@ -165,15 +165,15 @@ def faults_end_ns(recording: Recording, kind: str | None = None) -> int:
 def during(recording: Recording, ops: Operations, kind: str | None = None, *, applied: bool = False) -> Operations:
     """The operations due while a fault was in force, or while the mark of that name lasted.
 
-    Each counts once, even if faults overlap. `applied` leaves out the operations due while a fault was being applied.
+    Each operation counts once, even if faults overlap. `applied` leaves out operations due while a fault was applied.
     """
     lasted = in_full_force if applied else in_force
     spans = [lasted(recording, window) for window in windows(recording, kind)]
     picked = ops.within(spans)
     if not len(picked):
         raise HypothesisInvalidError(
-            f"no operation was due while {kind or 'a fault'} was in force: run the load then, or let the fault last"
-            " longer"
+            f"no operation was due while {kind or 'a fault'} was in force: run the load at that time, or let the"
+            " fault last longer"
         )
     return picked
 
@@ -192,8 +192,8 @@ def settled(recording: Recording, ops: Operations, grace_s: float = 1.0) -> Oper
 def lasted_s(recording: Recording, ops: Operations, within_s: float, what: str) -> Floats:
     """How many seconds each operation lasted, for operations that wait until something is right; infinity if too long.
 
-    An operation that was still open when the loads stopped, before `within_s` were over, is undecided. Raises
-    HypothesisInvalidError if an operation is undecided and no operation is late; `what` names them in the message.
+    If an operation was still open when the loads stopped, before `within_s` had passed, it is undecided. Raises
+    HypothesisInvalidError if an operation is undecided and no operation is late; `what` names the operations.
     """
     took, watched_s = served_s(ops), np.asarray((ops.end_ns - ops.intended_ns) / SECOND, np.float64)
     open_ = (ops.outcome == "unknown") & (watched_s < within_s)
@@ -210,7 +210,7 @@ def lasted_s(recording: Recording, ops: Operations, within_s: float, what: str) 
 
 
 def watched(recording: Recording, since_ns: int, within_s: float, what: str) -> None:
-    """Raises HypothesisInvalidError if the loads stopped before that time was over: `what` is not late yet."""
+    """Raises HypothesisInvalidError if the loads stopped before `within_s` had passed: `what` was not late yet."""
     left_s = (loads_end_ns(recording) - since_ns) / SECOND
     if left_s < within_s:
         raise HypothesisInvalidError(
@@ -225,14 +225,14 @@ def served_s(ops: Operations) -> Floats:
 
 
 def percentile(latencies_s: Floats, percent: float) -> float:
-    """The latency that `percent` of the operations stayed within, in seconds; NaN if there are none.
+    """The latency that `percent` of the operations did not exceed, in seconds; NaN if there are no operations.
 
     The percentile is always a measured value: a mean of a number and infinity would mean nothing.
     """
     count = len(latencies_s)
     if not count:
         return float("nan")
-    # like np.percentile(..., method="inverted_cdf"), which takes ten times as long for the few of a window
+    # like np.percentile(..., method="inverted_cdf"), which takes ten times as long for a window's few operations
     nth = max(math.ceil(count * (percent / 100) - 1), 0)
     ordered = np.partition(latencies_s, (nth, count - 1))  # a NaN would be the last
     return float(ordered[-1] if np.isnan(ordered[-1]) else ordered[nth])
@@ -268,22 +268,22 @@ def sliding(ops: Operations, start_ns: int, end_ns: int, *, percent: float = 50,
 
 @dataclass(frozen=True)
 class Reign:
-    """The time in which the majority named one leader in one term; `host` is empty while it knew none."""
+    """The time in which the majority named one leader in one term; `host` is empty while it knew no leader."""
 
     host: str
     start_ns: int
     end_ns: int
     term: float | None = None
-    """The term that the leader itself reported; None if it reported none."""
+    """The term that the leader itself reported; None if it reported no term."""
 
 
 @dataclass(frozen=True)
 class Absence:
     """A time without a known leader.
 
-    `lost_ns`: the last moment at which one is known to have led; `seen_ns`: when that one was seen gone; `back_ns`:
-    when one was known again, None for never. `told`: whether the leader's own reports show when leadership was lost. If
-    not, leadership may have been lost later than `lost_ns`.
+    `lost_ns`: the last moment at which a leader is known to have led; `seen_ns`: when that leader was seen gone;
+    `back_ns`: when a leader was known again, None for never. `told`: whether the leader's own reports show when it lost
+    leadership. If not, it may have lost leadership later than `lost_ns`.
     """
 
     lost_ns: int
@@ -300,13 +300,13 @@ class Absence:
         longest_s, shortest_s = ((until_ns - since_ns) / SECOND for since_ns in (self.lost_ns, self.seen_ns))
         if self.back_ns is None and longest_s < within_s:
             raise HypothesisInvalidError(
-                f"none was known again, but it was watched for only {seconds(longest_s)} of the {seconds(within_s)}:"
-                " give the experiment a longer recovery"
+                f"no leader was known again, but the run watched for only {seconds(longest_s)} of the"
+                f" {seconds(within_s)}: give the experiment a longer recovery"
             )
         if longest_s > within_s >= shortest_s and not self.told:
             raise HypothesisInvalidError(
-                f"the one that was lost did not say itself when it last led: it was lost {seconds(shortest_s)} to"
-                f" {seconds(longest_s)} before one was known again, which cannot be held against {seconds(within_s)}"
+                f"the lost leader did not report when it last led: it was lost {seconds(shortest_s)} to"
+                f" {seconds(longest_s)} before one was known again, which cannot be compared with {seconds(within_s)}"
             )
         return longest_s if self.back_ns is not None else math.inf
 
@@ -314,12 +314,12 @@ class Absence:
 def absences(
     recording: Recording, seen: Sequence[Reign], start_ns: int, end_ns: int, signal: str = "raft.leader"
 ) -> list[Absence]:
-    """Each time from the loss of a leader that was seen in [start_ns, end_ns). `seen` are the reigns from then on.
+    """The time after each loss of a leader that was seen in [start_ns, end_ns). `seen` are the reigns from then on.
 
-    A loss counts from the leader's own last report that it leads, so that noticing it is part of the time; if it was
-    silent from `start_ns` on, from there. A change of leader or term without a gap is an absence too. The majority
-    may notice a loss only after `end_ns`, or never, and name the old leader until then: it counts if that leader
-    stopped to report that it leads before `end_ns`.
+    A loss counts from the leader's own last report that it leads, so that the time to notice the loss is included; or
+    from `start_ns` if the leader was silent since. A change of leader or term without a gap is an absence too. The
+    majority may notice a loss only after `end_ns`, or never, and name the old leader until then. Such a loss counts if
+    that leader stopped reporting that it leads before `end_ns`.
     """
     found = []
     for at, reign in enumerate(seen):
@@ -344,8 +344,8 @@ def _stopped(
 ) -> tuple[int, int] | None:
     """The last report of the leader that it leads, and the first answer after it that it does not.
 
-    If no server answered so, it is the time at which the majority saw the leader gone. None if it went on to report
-    that it leads until the end of the span, was not asked again before, or is not known to be gone.
+    Without such an answer, the second time is when the majority saw the leader gone. None if the leader reported that
+    it leads until the end of the span, was not asked again before that, or is not known to be gone.
     """
     looks = _terms_said(recording, reign.host, span[0], reign.end_ns, signal) if reign.host else []
     leads = [t_ns for t_ns, _, text, ok in looks if ok and text == LEADS]
@@ -356,7 +356,7 @@ def _stopped(
 
 
 def elected_again(before: Reign, after: Reign) -> bool:
-    """Whether the host of the first reign was certainly elected for the second one: its term differs."""
+    """Whether the same host was certainly elected again for the second reign: its term differs."""
     known = before.term is not None and after.term is not None
     return known and after.host == before.host and after.term != before.term
 
@@ -365,8 +365,8 @@ def reigns(recording: Recording, start_ns: int, end_ns: int, signal: str = "raft
     """The leaders between the two moments, as the majority saw them. The first one began before or at `start_ns`.
 
     `signal` can name another role that one host at a time holds: the holder is the host in the signal's text while its
-    value is not 0. A host that leads in a new term was elected again: that is another reign, even if the majority never
-    saw it gone. Raises HypothesisInvalidError when it was not sampled then.
+    value is not 0. If a host leads in a new term, it was elected again: that is another reign, even if the majority
+    never saw it gone. Raises HypothesisInvalidError if the signal was not sampled in that time.
     """
     series = recording.series(signal, "").known_between(start_ns, end_ns)
     known = [
@@ -388,7 +388,7 @@ def terms_led(
 ) -> list[tuple[int, float]]:
     """The times (ns) at which that host reported that it leads (or has the role that `signal` names), and the terms.
 
-    Between the two moments, and the last time before. Empty if it never did.
+    Covers the reports between the two moments, and the last one before. Empty if the host never led.
     """
     said = _terms_said(recording, host, start_ns, end_ns, signal)
     led = [(t_ns, value) for t_ns, value, text, ok in said if ok and text == LEADS]
@@ -398,7 +398,7 @@ def terms_led(
 def _terms_said(
     recording: Recording, host: str, start_ns: int, end_ns: int, signal: str
 ) -> list[tuple[int, float, str, bool]]:
-    """Each look at that host's term: when (ns), the term, `leads` or "", and whether it answered."""
+    """Each look at that host's term: its time (ns), the term, `leads` or "", and whether the host answered."""
     term = next((lane.term for lane in lanes() if lane.signal == signal), None)
     try:
         series = None if term is None else recording.series(term, host, unknown="it did not say its term")
@@ -423,9 +423,9 @@ def _by_term(reign: Reign, terms: Sequence[tuple[int, float]], *, first: bool) -
 
 
 def slowed(recording: Recording, start_ns: int, end_ns: int, host: str | None = None) -> tuple[str, bool | None]:
-    """Raft's commit times in that span and before, as a hint, and whether they were slower; None: unknown.
+    """A hint about Raft's commit times in that span and before, and whether they were slower; None: unknown.
 
-    On that host, or on any. They were slower if they took at least twice as long, and at least 10 ms longer.
+    Looks at that host, or at all. Commits were slower if they took at least twice as long, and at least 10 ms longer.
     """
     looked = recording.aside
     try:
@@ -441,7 +441,7 @@ def slowed(recording: Recording, start_ns: int, end_ns: int, host: str | None = 
 
 
 def restored(recording: Recording) -> str:
-    """A hint at why something is lost: whether this run restored a snapshot, and how the leaders changed."""
+    """A hint at why something was lost: whether this run restored a snapshot, or where else to look."""
     restores = [window for window in recording.faults if window.proven and window.kind.endswith("snapshot.restore")]
     if restores:
         return f"this run restored a snapshot ({named(recording, restores[0])}), which undoes all later changes"
@@ -449,25 +449,25 @@ def restored(recording: Recording) -> str:
 
 
 def clue(recording: Recording, start_ns: int, end_ns: int) -> str:
-    """A hint, from measurements, at why writes were slow in that time."""
+    """A hint from measurements at why writes were slow in that time."""
     try:
         changes = len(reigns(recording.aside, start_ns, end_ns)) - 1
     except HypothesisInvalidError:
         changes = 0
     said, slow = slowed(recording, start_ns, end_ns)
     if changes:
-        said = f"the majority's view of the leader changed {changes} times meanwhile; {said}"
+        said = f"the majority's view of the leader changed {changes} times in that time; {said}"
     elif slow is False:
-        said += ", and the leader stayed: look at the way to it, and for a backlog that drains slowly"
+        said += ", and the leader stayed: look at the network path to it, and for a backlog that drains slowly"
     return f"hint: {said}"
 
 
 def not_the_same_process_ns(recording: Recording, label: str, start_ns: int, end_ns: int) -> int | None:
     """When the process of that host or agent was first found gone or replaced; None if it stayed.
 
-    The looks up to the first sample at or after `end_ns`, which shows the state until then. A probe that finds a new
-    process samples its memory at once, but CPU time only at the next look. Raises HypothesisInvalidError without
-    samples.
+    Uses the looks up to the first sample at or after `end_ns`, which shows the state until then. A probe that finds a
+    new process samples its memory at once, but CPU time only at the next look. Raises HypothesisInvalidError if there
+    are no samples.
     """
     memory, cpu = (
         recording.series(signal, host, unknown="the process is gone")
@@ -483,10 +483,10 @@ def not_the_same_process_ns(recording: Recording, label: str, start_ns: int, end
 
 
 def looks_of_load(recording: Recording, load: str) -> tuple[Int64s, Bools]:
-    """The times of a load's looks, and which of them succeeded. Each sample of the load is a look, except its level,
-    which is sampled on change.
+    """The times of a load's looks, and which of them succeeded. Each sample of the load is a look, except samples of
+    its level, which are made on change.
 
-    Empty for a load that takes no looks.
+    Empty for a load without looks.
     """
     own = [name for name in recording.signals if name.startswith(f"{load}.") and name != f"{load}.level"]
     found = [recording.series(name) for name in own]
@@ -498,7 +498,7 @@ def looks_of_load(recording: Recording, load: str) -> tuple[Int64s, Bools]:
 
 
 def longest_gap_s(moments_ns: Iterable[int], start_ns: int, end_ns: int) -> float:
-    """The longest time in [start, end) without any of them, in seconds."""
+    """The longest time in [start, end) without any of the moments, in seconds."""
     inside = sorted(t_ns for t_ns in moments_ns if start_ns <= t_ns < end_ns)
     return float(np.diff(np.array([start_ns, *inside, end_ns], np.int64)).max()) / SECOND
 
@@ -508,20 +508,20 @@ def nothing_longer_unseen(
 ) -> None:
     """For a load that watches: raises HypothesisInvalidError if a problem may have lasted longer than `within`.
 
-    A problem that begins while no look succeeds is seen only afterwards. `longest_s`: the longest problem that was
-    seen.
+    A problem that begins while no look succeeds is seen only later. `longest_s`: how long the longest problem that was
+    seen lasted.
     """
     t_ns, known = looks_of_load(recording, load)
     blind_s = longest_gap_s(t_ns[known].tolist(), *span)
     if blind_s > SILENT_S and longest_s + blind_s > within:
         raise HypothesisInvalidError(
-            f"{load} saw nothing for {seconds(blind_s)}: {int((~known).sum())} of {len(known)} looks failed. Something"
+            f"{load} saw nothing for {seconds(blind_s)}: {int((~known).sum())} of {len(known)} looks failed. A problem"
             f" may have lasted longer than {seconds(within)} unseen (seen: {seconds(longest_s)})"
         )
 
 
 def latest(t_ns: Int64s, at_ns: Int64s, fresh_for_ns: int) -> tuple[Int64s, Bools]:
-    """For each moment of `at_ns` the index of the last sample by then, and whether that is still fresh."""
+    """For each moment of `at_ns`, the index of the last sample before or at it, and whether that is still fresh."""
     index = np.searchsorted(t_ns, at_ns, side="right") - 1
     fresh = (index >= 0) & (at_ns - t_ns[np.maximum(index, 0)] <= fresh_for_ns)
     return np.maximum(index, 0).astype(np.int64), np.asarray(fresh, np.bool_)

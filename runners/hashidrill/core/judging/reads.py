@@ -1,9 +1,9 @@
 """A recording that notes which loads and signals a hypothesis reads, and which seconds of them.
 
 INVALID has a scope. Seconds that were not measured validly affect only judgements that rely on them, so the judge
-must know what a hypothesis looked at. It hands the hypothesis a `TracedRecording`, which notes each column that is
-read. Only `between`, `within` and `known_between` narrow operations and samples to some seconds. Anything else
-counts as the whole run: a mask made by hand, the journal, the recording's path, or reading nothing at all.
+must know what a hypothesis read. The judge gives the hypothesis a `TracedRecording`, which notes each column that is
+read. Only `between`, `within` and `known_between` narrow operations and samples to some seconds. Any other use counts
+as a read of the whole run: a mask made by hand, the journal, the recording's path, or no read at all.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -23,14 +23,14 @@ from hashidrill.core.recording.reader import FaultWindow, MarkWindow, Operations
 
 Spans = tuple[tuple[int, int], ...]
 ALL = None
-"""Instead of spans or of a name: the whole run, or every load and signal."""
+"""As spans, it means the whole run; as a name, every load and signal."""
 _OPERATION_COLUMNS = frozenset(field.name for field in fields(Operations))
 _SERIES_COLUMNS = frozenset(field.name for field in fields(Series))
 
 
 @dataclass(frozen=True, eq=False)
 class Read:
-    """One read of a hypothesis: a load or signal by name (ALL: any), of one host or all, in some spans of ns.
+    """One read by a hypothesis: a load or signal by name (ALL: any), on one host or all, in some spans of ns.
 
     An operation that was due in a span may have ended after it.
     """
@@ -72,7 +72,7 @@ class TracedRecording(Recording):
 
     @property
     def path(self) -> Path:  # type: ignore[override]
-        # the path lets its reader open every file
+        # with the path, a hypothesis can open every file
         self._note(EVERYTHING)
         return self._recording.path
 
@@ -139,13 +139,13 @@ class TracedRecording(Recording):
         return _TracedSeries(self._recording.series(signal, host), (signal, host, unknown), ALL, self._note)
 
     def final_reads(self, load: str) -> dict[str, str | None]:
-        """Depends on everything that the load did."""
+        """The final reads, which depend on everything that the load did."""
         self._note(Read(load))
         return self._recording.final_reads(load)
 
     def _query(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
         self._note(EVERYTHING)
-        return self._recording._query(statement, *parameters)  # noqa: SLF001 - it is one of these
+        return self._recording._query(statement, *parameters)  # noqa: SLF001 - it is a Recording too
 
 
 class _TracedOperations(Operations):
@@ -211,15 +211,15 @@ def _narrowed(outer: Spans | None, inner: Sequence[tuple[int, int]]) -> Spans:
 
 
 FEWEST = 0.5
-"""The share of looks that must have succeeded."""
+"""The smallest share of looks that must have succeeded."""
 _REGULAR_NS = 2 * SECOND
 _FEWEST_REGULAR = 10
-"""A load looks regularly if it has this many looks, half of them no further apart than that."""
+"""A load looks regularly if it has at least this many looks, with a median gap of at most `_REGULAR_NS`."""
 
 
 @dataclass(frozen=True)
 class _Looks:
-    """The looks at one signal, in order of time. `steady`: they are regular, so a gap is silence."""
+    """The looks at one signal, in order of time. `steady`: the looks are regular, so a gap means silence."""
 
     what: str
     t_ns: Int64s
@@ -228,7 +228,7 @@ class _Looks:
     steady: bool = False
 
     def trouble(self, start_ns: int, end_ns: int, *, failures: bool) -> str:
-        """Why they do not cover that time, or "". `failures`: failed looks count."""
+        """Why the looks do not cover that time, or "". `failures`: whether failed looks count."""
         inside = (self.t_ns >= start_ns) & (self.t_ns < end_ns)
         known_ns, failed_ns = self.t_ns[inside & self.known], self.t_ns[inside & ~self.known]
         edges = np.array([start_ns, *known_ns, end_ns], np.int64)
@@ -244,15 +244,15 @@ class _Looks:
         return self._mostly_failed(inside) if failures else ""
 
     def _mostly_failed(self, inside: Bools) -> str:
-        """The times when over half of the looks failed, over the whole span or over any period twice as long as the
-        probe may be silent.
+        """Why the looks are too few: over half of them failed, in the whole span or in any period that is twice as long
+        as the probe may be silent; or "".
         """
         t_ns, known = self.t_ns[inside], self.known[inside]
         first = np.arange(len(t_ns))
         after = np.maximum(np.searchsorted(t_ns, t_ns + int(2 * self.silent_s * SECOND)), first + 1)
         counted = np.concatenate(([0], np.cumsum(known)))
         looks, succeeded = after - first, counted[after] - counted[first]
-        # the end of the run cuts the last windows short, so these count only if there are no whole ones
+        # the end of the run cuts the last windows short, so cut windows count only if there are no whole ones
         whole = (after < len(t_ns)) | (first == 0)
         few = np.flatnonzero(whole & (succeeded < FEWEST * looks))
         if not len(few):
@@ -276,9 +276,9 @@ def unseen(recording: Recording, reads: Sequence[Read]) -> str:
 
 
 def blind(recording: Recording, signal: str, span: tuple[int, int]) -> str:
-    """Why a guardrail on a probe's signal could not see over that time; "" if it could.
+    """Why a guardrail on a probe's signal was blind in that time; "" if it was not.
 
-    The rule is that of hashidrill.core.engine.monitor: a host on which the run applied a fault may be silent.
+    The rule is the same as in hashidrill.core.engine.monitor: a host on which the run applied a fault may be silent.
     """
     if signal not in recording.signals:
         return f"{signal} was never sampled"
@@ -290,8 +290,8 @@ def blind(recording: Recording, signal: str, span: tuple[int, int]) -> str:
 
 
 def _looks(recording: Recording, read: Read) -> Iterator[_Looks]:
-    """The looks behind a read. For a load that watches, the load's own looks count: its operations are the changes that
-    it saw.
+    """The looks behind a read. For a load that watches, the load's own looks count: its operations are only the changes
+    that it saw.
     """
     if read.of is None:
         return
@@ -305,7 +305,7 @@ def _looks(recording: Recording, read: Read) -> Iterator[_Looks]:
         elif read.of != f"{load}.level" and read.of in recording.signals:
             series = recording.series(read.of, read.host)
             seen = ~np.isnan(series.value)
-            # if the load saw something else, this signal was not needed
+            # while the load saw something else, this signal was not needed
             others = np.setdiff1d(t_ns[known], series.t_ns)
             t_ns, known = _merged([series.t_ns, others], [seen, np.ones(len(others), np.bool_)])
             yield _Looks(read.of, t_ns, known, steady=steady)

@@ -1,6 +1,6 @@
-"""The reasons that make a whole run INVALID. `doubts` has what makes only some seconds INVALID.
+"""The reasons that make a whole run INVALID. The module `doubts` finds reasons that make only some seconds INVALID.
 
-`Validity` has both, for one recording. Every command that judges uses it, so none can leave out a doubt.
+`Validity` holds both, for one recording. Every command that judges uses it, so no command can leave out a doubt.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _OUTCOMES = {
     "revert": "a fault could not be reverted",
 }
 _WHOLE = 0.8
-"""A step that lasted for this share of its time counts as complete: turns of agents, and clocks, take some."""
+"""A step that lasted for this share of its time counts as complete: agents' turns and clocks may cost some time."""
 
 
 @dataclass(frozen=True)
 class Validity:
     """`invalid`: why the whole run is INVALID; `doubts`: which seconds were not measured validly.
 
-    `damaged` is part of `invalid`: nothing of such a recording counts. `generator` is part of `doubts`, but is also
-    known of a run that never reached its method: the generator, not the datacenter, was the bottleneck.
+    `damaged` is part of `invalid`: nothing in a damaged recording counts. `generator` is part of `doubts` and says that
+    the generator, not the datacenter, was the bottleneck; a run that never reached its method has it too.
     """
 
     invalid: Sequence[str]
@@ -47,8 +47,8 @@ class Validity:
 
     @classmethod
     def of(cls, recording: Recording, experiment: Experiment | None = None) -> Validity:
-        """Judges the validity against the experiment that was recorded, or against the given one. Raises RecordingError
-        for a newer format.
+        """Judges the validity against the recorded experiment, or against the given one. Raises RecordingError for a
+        newer format.
         """
         recording.check_format()
         if damaged := damage(recording):
@@ -61,7 +61,7 @@ class Validity:
 
 
 def invalid_reasons(recording: Recording, experiment: Experiment) -> Iterator[str]:
-    """Why the whole run is INVALID, whatever was measured when."""
+    """Why the whole run is INVALID, whatever was measured."""
     outcome = recording.outcome
     if outcome not in {"complete", "guardrail"}:
         yield _outcome_reason(recording, outcome)
@@ -108,7 +108,7 @@ def _fault_reasons(recording: Recording, experiment: Experiment) -> Iterator[str
 
 
 def _followed_elsewhere(recording: Recording, window: FaultWindow) -> bool:
-    """Whether it was given up because its role had moved on, and its step was proven on another holder of the role."""
+    """Whether the fault was given up because its role had moved, and its step was proven on another holder of it."""
     if window.moved_ns is None or (window.applied_ns is not None and window.gone_ns is None):
         return False
     return any(other.proven for other in recording.faults if other.step == window.step)
@@ -126,7 +126,7 @@ def _steps_left_out(recording: Recording, experiment: Experiment) -> Iterator[st
     """Steps of the method that the journal has no intent for, and marks that never began."""
     marked = {mark.step for mark in recording.marks}
     intents = recording.events("fault.intent")
-    told = intents and all("step" in entry.data for entry in intents)  # the oldest recordings do not name the step
+    told = intents and all("step" in entry.data for entry in intents)  # the oldest recordings do not name steps
     done = {entry.data["step"] for entry in intents} if told else set()
     for index, step in enumerate(experiment.method):
         if isinstance(step, Mark):
@@ -139,7 +139,7 @@ def _steps_left_out(recording: Recording, experiment: Experiment) -> Iterator[st
 def _steps_cut_short(recording: Recording, experiment: Experiment) -> Iterator[str]:
     """Faults and marks that ended well before their time.
 
-    A fault that follows a role ends when the role moves on; a person who acts on the faults may end one.
+    Two early ends are allowed: of a fault that follows a role, when the role moves; and after a person began to act.
     """
     acted_ns = min((entry.t_ns for entry in recording.events("attended.begins")), default=math.inf)
     proven = [window for window in recording.faults if window.proven]
@@ -161,7 +161,7 @@ def _load_reasons(recording: Recording, load: str) -> Iterator[str]:
     try:
         ops = recording.operations(load)
     except HypothesisInvalidError:
-        yield f"load {load} did not do a single operation"
+        yield f"load {load} did not perform a single operation"
         return
     if not ops.ok.any():
         last = next((error for error in reversed(ops.errors) if error), "no error was recorded")
@@ -169,7 +169,7 @@ def _load_reasons(recording: Recording, load: str) -> Iterator[str]:
 
 
 def _client_reasons(recording: Recording, client: str, spec: ClientSpec) -> Iterator[str]:
-    """Like the reasons for a load; in addition, its tap must have seen attempts. A service need not report operations.
+    """The reasons as for a load; also, the client's tap must have seen attempts. A service need not report operations.
 
     A service may start its operations late on purpose, for example because it limits how many are in flight.
     """

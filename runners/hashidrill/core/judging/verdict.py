@@ -26,7 +26,7 @@ class Finding(enum.StrEnum):
     KNOWN = "known"
     """Broken, as its known_issue says: an expected failure."""
     FIXED = "fixed"
-    """Held although a known_issue is named: an unexpected pass, which is a failure until the YAML is corrected."""
+    """Held although it has a known_issue: an unexpected pass, which counts as a failure until the YAML is corrected."""
 
     @property
     def verdict(self) -> Verdict:
@@ -40,16 +40,16 @@ class Finding(enum.StrEnum):
 
 
 HARMLESS = "this makes no expectation INVALID"
-"""Ends a doubt that no judgement relies on."""
+"""The end of the text of a doubt that affects no judgement."""
 NOT_JUDGED = "not judged: "
-"""Begins the text of an expectation that was not judged."""
+"""The start of the text of an expectation that was not judged."""
 MEASURED_ANYWAY = "(measured anyway: "
-"""Begins what an expectation came to that is INVALID, because what it relies on is in doubt."""
+"""The start of the result of an expectation that is INVALID because its measurements are in doubt."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """One judged expectation: `text` is a line or a few for a person, `figures` the numbers behind it."""
+    """One judged expectation: `text` is one or a few lines for people, `figures` are the numbers behind it."""
 
     title: str
     hypothesis: str
@@ -61,21 +61,21 @@ class Judgement:
 
 @dataclass(frozen=True)
 class RunVerdict:
-    """The verdict of a run: why it is INVALID whatever the expectations say (if it is), and each judgement.
+    """The verdict of a run: each judgement, and in `invalid` why the run is INVALID whatever the expectations say.
 
-    `doubts` name the seconds that were not measured validly: judgements that rely on them are INVALID, the rest
-    stands.
+    `doubts` name the seconds that were not measured validly: judgements that rely on them are INVALID, the others
+    stand.
     """
 
     invalid: list[str]
     judgements: list[Judgement]
     doubts: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list, kw_only=True)
-    """Notes that change no verdict, like hypotheses that differ from those of the run."""
+    """Notes that change no verdict, for example that hypotheses differ from the run's."""
 
     def text_of(self, judgement: Judgement) -> str:
-        """The judgement's text, without a reason that makes the whole run INVALID: reports show that once, above
-        them.
+        """The judgement's text, without a reason that makes the whole run INVALID: reports show that reason once, above
+        the judgements.
         """
         reason = judgement.text.removeprefix(NOT_JUDGED)
         return "not judged" if reason != judgement.text and reason in self.invalid else judgement.text

@@ -1,9 +1,9 @@
 """Operations of a load and samples of a signal, as columns; and the operations that a service did not report.
 
-A service reports an operation when it ends, so one that hangs for ever reports nothing, and nothing fails. A load whose
-expected operations follow from its steady state. If the service reports nothing for much longer than its longest
-earlier silence, the usual number of operations counts as due and not acknowledged. An operation covers the time from
-when it was due until it ended: a service whose operations are slow is not silent.
+A service reports an operation when it ends, so a service that hangs for ever reports nothing, and nothing fails. If it
+reports nothing for much longer than its longest silence in the steady state, the usual number of operations counts as
+due and not acknowledged. An operation covers the time from when it was due until it ended: a service with slow
+operations is not silent.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
     Bools = npt.NDArray[np.bool_]
 else:
-    # only for annotations: reading a hypothesis's parameters must not import numpy
+    # only for annotations: to read a hypothesis's parameters must not import numpy
     Int64s = Floats = Bools = "numpy.ndarray"
 
 
 IMPLAUSIBLE = 2.0**53
-"""No real figure of a probe is as large: such a sample, or infinity, counts as a failed look."""
+"""No real figure of a probe is this large: a sample of this size, or of infinity, counts as a failed look."""
 
 
 @dataclass(frozen=True)
@@ -48,17 +48,17 @@ class Operations:
     keys: list[str] = field(repr=False)
     values: list[str] = field(repr=False)
     errors: list[str] = field(repr=False)
-    """In words, for people; `reasons`: the same as codes (hashidrill.core.protocols.abc.Reason)."""
+    """The errors in words, for people; `reasons` has them as codes (hashidrill.core.protocols.abc.Reason)."""
     reasons: list[str] = field(default_factory=list, repr=False)
     details: list[Detail | None] = field(default_factory=list, repr=False)
-    """Additional columns of operations of this sort."""
+    """Additional columns of this load's operations."""
 
     def __len__(self) -> int:
         return len(self.intended_ns)
 
     @cached_property
     def latency_s(self) -> Floats:
-        """Seconds from the intended start to the end: free of coordinated omission."""
+        """Seconds from the intended start to the end, without coordinated omission."""
         return (self.end_ns - self.intended_ns).astype(np.float64) / 1e9
 
     @cached_property
@@ -75,7 +75,7 @@ class Operations:
         return self.within([(start_ns, end_ns)])
 
     def within(self, spans: Iterable[tuple[int, int]]) -> Operations:
-        """The operations whose intended start is in any of the spans [start_ns, end_ns), each of them once."""
+        """The operations whose intended start is in any of the spans [start_ns, end_ns), each operation once."""
         inside = np.zeros(len(self), np.bool_)
         for start_ns, end_ns in spans:
             inside |= (self.intended_ns >= start_ns) & (self.intended_ns < end_ns)
@@ -116,11 +116,11 @@ class Operations:
         )
 
     def error_share(self) -> float:
-        """Share of operations that were not ok, 0 to 1; NaN when there are none."""
+        """Share of operations that were not ok, 0 to 1; NaN if there are no operations."""
         return float(1 - self.ok.mean()) if len(self) else float("nan")
 
     def percentile_s(self, percent: float) -> float:
-        """Latency percentile over all operations, failed ones with the time they took; NaN when there are none."""
+        """Latency percentile of all operations; failed ones count with the time they took. NaN without operations."""
         return float(np.percentile(self.latency_s, percent)) if len(self) else float("nan")
 
 
@@ -156,19 +156,19 @@ class Series:
 
 
 SHORTEST_S = 2.0
-"""A shorter time is not silence: a process that waits for a CPU, or collects its garbage, may report nothing."""
+"""A shorter time is not silence: a process that waits for a CPU or collects garbage may report nothing."""
 _TIMES_USUAL = 3
 _FEWEST = 5
 """With fewer operations than this in the steady state, the usual interval is unknown."""
 _NS = 1_000_000_000
 NOT_ITS_OWN = frozenset({Reason.SERVICE_ENDED, Reason.UNREPORTED})
-"""Marks operations that stand for those that a service did not report."""
+"""The reasons of operations that the service did not report itself."""
 
 
 def with_unreported(
     ops: Operations, phases: Mapping[str, tuple[int, int]], reports_every_s: float | None = None
 ) -> Operations:
-    """The operations of a service, and those that it did not report from the start of the method until the loads end.
+    """A service's operations, and those that it did not report between the start of the method and the loads' end.
 
     `reports_every_s`: how long the service may be silent; None means three times its longest silence in the steady
     state.
@@ -218,7 +218,7 @@ def _gaps(ops: Operations, start_ns: int, end_ns: int) -> Iterator[tuple[int, in
 def _added(ops: Operations, start_ns: int, stop_ns: int, *, period_ns: float) -> Operations:
     due_ns = np.arange(start_ns + period_ns, stop_ns, period_ns).astype(np.int64)
     count = len(due_ns)
-    error = f"the service reported nothing for {(stop_ns - start_ns) / _NS:.1f}s; it did {_NS / period_ns:.3g}/s before"
+    error = f"the service reported nothing for {(stop_ns - start_ns) / _NS:.1f}s, after {_NS / period_ns:.3g}/s before"
     added = Operations(
         due_ns,
         due_ns,

@@ -1,8 +1,8 @@
 """The journal of a run: append-only JSON lines, synced to disk around every fault.
 
-Reading skips a line that a crash or a full disk tore; hashidrill.core.recording.seal tells judges whether there are
-any. `t_ns` is the run's clock; `wall` is seconds since the epoch, for comparing with other logs. `mac` is the line's
-number and its MAC (hashidrill.core.recording.signed_runs).
+Readers skip a line that a crash or a full disk tore; hashidrill.core.recording.seal tells judges about such lines.
+`t_ns` is the run's clock; `wall` is seconds since the epoch, for comparison with other logs. `mac` is the line's number
+and its MAC (hashidrill.core.recording.signed_runs).
 """
 
 import contextlib
@@ -27,8 +27,8 @@ KEPT = "kept"
 
 
 class Undos:
-    """Keeps the secrets that the journal must not hold, in `folder`; None keeps nothing, and such an undo cannot be
-    healed.
+    """Keeps the undos' secrets, which the journal must not hold, in `folder`. Without a folder, an undo with secrets
+    cannot be healed.
     """
 
     def __init__(self, folder: Path | None, redactor: Redactor) -> None:
@@ -37,7 +37,7 @@ class Undos:
         self._kept: dict[str, Path] = {}
 
     def for_journal(self, undo: Mapping[str, Any]) -> dict[str, Any]:
-        """The undo as the journal may hold it; when it returns, its secrets are on disk. Raises FaultError."""
+        """The undo as the journal may hold it; this returns when the secrets are on disk. Raises FaultError."""
         self._redactor.learn(undo)
         shown: dict[str, Any] = self._redactor.data(undo)
         if json.dumps(shown) == json.dumps(undo):
@@ -58,10 +58,10 @@ class Undos:
         return {**shown, KEPT: str(path)}
 
     def forget(self, fault_id: str) -> None:
-        """Forgets the undo of a fault that is gone, or whose hosts are."""
+        """Forgets the undo of a fault that is gone, or whose hosts are gone."""
         path = self._kept.pop(fault_id, None)
         if path is not None:
-            with contextlib.suppress(OSError):  # then the sandbox's end removes it
+            with contextlib.suppress(OSError):  # the sandbox's end removes it
                 path.unlink(missing_ok=True)
 
     def restored(self, undo: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def _restored(undo: Mapping[str, Any]) -> dict[str, Any]:
     if not whole or not same:
         where = undo[KEPT] or "nowhere"
         raise FaultError(
-            f"{fault_id}: the journal holds its undo without the secrets. Their place ({where}) is gone or belongs "
+            f"{fault_id}: the journal holds its undo without the secrets. Their file ({where}) is gone or belongs "
             f"to another user: restore by hand the settings that the journal shows"
         )
     return dict(whole)
@@ -96,14 +96,14 @@ def _restored(undo: Mapping[str, Any]) -> dict[str, Any]:
 _LOCK_GAP_S = 0.02
 _SETTLING = re.compile(rb'"(?:end|fault\.(?:intent|gone|ended))"')
 _TAIL_BYTES = 16_384
-"""More than an `end` takes, with its seal."""
+"""More bytes than an `end` line needs, with its seal."""
 _MAC = b', "mac": "'
 _DIGITS = 12
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One line: an event and its time. `event` is one of the words in `EVENTS`; `data` holds the rest."""
+    """One line: an event and its time. `event` is a key of `EVENTS`; `data` holds the other fields."""
 
     t_ns: int
     wall: float
@@ -121,24 +121,24 @@ EVENTS = {
     "fault.unproven": "fault_id, evidence: the observer did not see it",
     "fault.failed": "fault_id, error: apply raised",
     "fault.still": "fault_id, evidence: the observer saw the effect again, just before the revert",
-    "fault.faded": "fault_id, evidence: the observer did not; the time of the change is unknown",
-    "fault.undone": "fault_id, by: a fault of this kind undid it, as planned",
-    "fault.moved": "fault_id, on: the role that it follows moved on",
+    "fault.faded": "fault_id, evidence: the observer no longer saw it before the revert; when it went is unknown",
+    "fault.undone": "fault_id, by: a fault of the kind `by` undid it, as planned",
+    "fault.moved": "fault_id, on: the role that the fault follows moved to another host",
     "fault.reverted": "fault_id: revert returned",
     "fault.gone": "fault_id, evidence: the observer saw that the effect is gone",
-    "fault.ended": "fault_id, evidence: no observer saw the effect go; its target is gone, or it is another run's",
+    "fault.ended": "fault_id, evidence: no observer saw the effect go: the target is gone, or another run has it",
     "fault.stuck": "fault_id, error or evidence: it could not be reverted, or is still seen",
-    "mark.begin": "mark, step, ends_ns: a part of the method began that the experiment names; nothing is broken",
-    "mark.end": "mark, step: it ended",
+    "mark.begin": "mark, step, ends_ns: a named part of the method began; it breaks nothing",
+    "mark.end": "mark, step: that part ended",
     "clock.stops": "at_s, waits_for: the method's clock stands still because the next step waits for earlier ones",
-    "clock.goes": "at_s, stood_ns, text: the clock goes on; all that is planned after `at_s` shifts by stood_ns",
+    "clock.goes": "at_s, stood_ns, text: the clock goes on; everything planned after `at_s` shifts by stood_ns",
     "moment": "step, when, came (bool), waited_ns, evidence: the moment of a step (`when:`) came, or did not",
-    "attended.begins": "at_s, in_force: a person begins to act; faults in force stay in force meanwhile",
+    "attended.begins": "at_s, in_force: a person begins to act; faults in force stay in force",
     "attended.did": "what, text and details: a command with its host, exit code and output, or a decision",
     "attended.ends": "the person is done, and the method ends",
     "guardrail": "condition, evidence: a guardrail tripped",
     "steady": "held (bool), evidence: the steady state held, or did not",
-    "profile": "host, agent, kind, began_ns, why, and file (below artifacts/) or error: a Go profile was taken, or not",
+    "profile": "host, agent, kind, began_ns, why; file (below artifacts/) or error: a Go profile was taken, or failed",
     "search": "load, found, level, text, tried: the level at which a load's search ended",
     "note": "any other note: text",
     "end": "outcome: complete, steady-state, fault, revert, guardrail, interrupted, crashed; error;"
@@ -160,14 +160,14 @@ _NEEDED: dict[str, dict[str, type]] = {
     "profile": {"host": str, "kind": str, "began_ns": int},
     "end": {"outcome": str},
 }
-"""The fields that an entry needs besides its time, with their types; every `fault.` entry also has a `fault_id`."""
+"""The fields, with types, that an entry needs in addition to its time; each `fault.` entry also needs a `fault_id`."""
 LONGEST_NS = 7 * 24 * 3600 * 10**9
-"""No run takes a week: each part of it takes an hour at most. A later time was not written by a run."""
+"""No run takes a week: each of its parts takes at most an hour. So no run wrote a later time."""
 _FAR_S = 10**11
 
 
 class Clock:
-    """Nanoseconds since the run began, of CLOCK_MONOTONIC (shared by all processes of one machine)."""
+    """Nanoseconds since the run began, by CLOCK_MONOTONIC (shared by all processes of one machine)."""
 
     def __init__(self, origin_ns: int | None = None) -> None:
         self.origin_ns = time.monotonic_ns() if origin_ns is None else origin_ns
@@ -178,7 +178,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class LineKey:
-    """Signs the lines of one run. `note` is the file with the number of lines that heal must find."""
+    """Signs the lines of one run. `note` is the file that holds the number of lines that heal must find."""
 
     secret: bytes = field(default=b"", repr=False)
     note: Path | None = None
@@ -206,7 +206,7 @@ class LineKey:
     def keep(self, lines: int) -> None:
         """Records that this many lines are on disk."""
         if self.note is not None:
-            with contextlib.suppress(OSError, ValueError):  # a truncated journal then goes unnoticed; the run continues
+            with contextlib.suppress(OSError, ValueError):  # a truncated journal may go unnoticed; the run continues
                 known = json.loads(self.note.read_bytes())
                 write_whole(self.note, json.dumps({**known, "lines": lines}))
 
@@ -219,8 +219,8 @@ class Journal:
     """Appends entries. `write` returns once the line is in the file, and, with `sync`, on disk.
 
     One process at a time holds a journal: the lock (flock) ends with the process. Raises JournalHeldError if another
-    one holds it for longer than `within_s`. `redactor` removes secrets from each line, and `undos` keeps those that
-    an undo needs. With a `key`, each line carries a MAC (hashidrill.core.recording.signed_runs).
+    process still holds it after `within_s`. `redactor` removes secrets from each line, and `undos` keeps the secrets
+    that an undo needs. With a `key`, each line carries a MAC (hashidrill.core.recording.signed_runs).
     """
 
     def __init__(
@@ -234,7 +234,7 @@ class Journal:
         undos: Path | None = None,
         key: LineKey | None = None,
     ) -> None:
-        # in a stranger's recording, a link could lead to any of this user's files
+        # no links: in a stranger's recording, one could lead to any of this user's files
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         self.redactor = redactor or Redactor()
         self.undos = Undos(undos, self.redactor)
@@ -253,7 +253,7 @@ class Journal:
 
     def write(self, event: str, *, sync: bool = False, **data: Any) -> Entry:
         """Appends one entry. `sync=True` also waits for the disk: use it for everything that heal depends on."""
-        with self._lock:  # the clock is read inside, so that lines are in order of their times
+        with self._lock:  # the clock is read under the lock, so that lines are in order of time
             entry = Entry(self._clock.now_ns(), time.time(), event, self.redactor.data(data))
             self._append(self._key.signed(to_line(entry).encode(), self._name, self._lines))
             self._lines += 1
@@ -266,7 +266,7 @@ class Journal:
         return entry
 
     def _append(self, line: bytes) -> None:
-        """Writes the whole line, or raises OSError. A line that a full disk tore earlier is ended first."""
+        """Writes the whole line, or raises OSError. First ends a line that a full disk tore earlier."""
         rest = b"\n" + line if self._torn else line
         self._torn = True
         while rest:
@@ -305,9 +305,9 @@ def to_line(entry: Entry) -> str:
 
 
 def outcome_of(path: Path) -> str:
-    """How this journal's run ended, from its last `end` line; `died` without one. Raises OSError.
+    """How this journal's run ended, from its last `end` line; `died` if it has no such line. Raises OSError.
 
-    Reads only the end of the file if that suffices, which is quick for thousands of runs.
+    Reads only the end of the file if that suffices, to be quick for thousands of runs.
     """
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
@@ -342,7 +342,7 @@ def settled(path: Path) -> bool:
 
 
 def read_journal(path: Path) -> list[Entry]:
-    """All whole entries of a journal, in order; a torn last line is left out."""
+    """All complete entries of a journal, in order; a torn last line is left out."""
     return list(_entries(path))
 
 
@@ -354,9 +354,9 @@ def _entries(path: Path) -> Iterator[Entry]:
 
 
 def signed_entries(path: Path, key: LineKey) -> tuple[list[Entry], int]:
-    """The entries signed with that key, in order of their numbers, and how many between them are missing.
+    """The entries signed with that key, in order of their numbers, and how many numbers between them are missing.
 
-    Where a line is repeated, the first one counts; lines without a valid MAC do not count.
+    If a line is repeated, the first one counts; lines without a valid MAC do not count.
     """
     lines, missing = signed_lines(path, key)
     return [entry for line in lines if (entry := entry_of(line)) is not None], missing
@@ -387,7 +387,7 @@ def entry_of(line: bytes) -> Entry | None:
 
 
 def is_whole(entry: Entry) -> bool:
-    """Whether it has all fields of its event, so that readers need not check. heal also uses incomplete entries."""
+    """Whether the entry has all fields of its event: readers need not check them. heal also uses incomplete entries."""
     times = type(entry.t_ns) is int and abs(entry.t_ns) < LONGEST_NS and _is_wall(entry.wall)
     if not times:
         return False
@@ -414,7 +414,7 @@ def _is_wall(wall: Any) -> bool:
 def storable(value: Any) -> Any:
     r"""The value, with lone surrogates (which UTF-8 cannot encode) written as escapes like `\udc80`.
 
-    They come from clients: JSON can escape half of a character, and a key of bytes is often read with
+    Surrogates come from clients: JSON can escape half of a character, and a key of bytes is often read with
     `surrogateescape`. SQLite refuses them, and so would every report.
     """
     if isinstance(value, str):

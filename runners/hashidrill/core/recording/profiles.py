@@ -1,8 +1,8 @@
-"""The Go profiles of a recording: which were taken, what each holds, and the difference of two.
+"""The Go profiles of a recording: which were taken, what each contains, and the difference between two.
 
-Reads pprof's profile.proto (github.com/google/pprof/blob/main/proto/profile.proto), the part of it that Go writes: a
-library for it would need generated code and a compiler of protocols. A recording may be a stranger's: what is torn,
-or unpacks to more than the limits, is a ValueError.
+Reads the part of pprof's profile.proto (github.com/google/pprof/blob/main/proto/profile.proto) that Go writes: a
+library for it would need generated code and a protocol compiler. A recording may be a stranger's: a file that is torn,
+or that unpacks to more than the limits, raises ValueError.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 KINDS = ("cpu", "goroutine", "mutex", "block")
 HEALTHY = "steady state"
-"""Why the profiles before the faults are taken."""
+"""The `why` of profiles that are taken before the faults."""
 MOST_BYTES = 4_000_000
-"""Of one file. In two runs of raft/bloated-leader, 1 to 8 kB of a CPU and 11 to 16 kB of goroutines (2026-11)."""
+"""For one file. Two runs of raft/bloated-leader had CPU profiles of 1 to 8 kB, goroutines of 11 to 16 kB (2026-11)."""
 _MOST_UNPACKED, _MOST_FRAMES = 24_000_000, 2_000_000
 _SECONDS = "nanoseconds"
 _SKEW_S, _SKEW_SHARE = 5.0, 0.25
-"""How far the time between two profiles may differ between their server's clock and the run's."""
+"""By how much the time between two profiles may differ between the server's clock and the run's clock."""
 
 
 class Taken(NamedTuple):
@@ -52,7 +52,7 @@ class Taken(NamedTuple):
 class Profile:
     """Stacks of function names, the root first, each with its amounts in the units of `types`.
 
-    `time_ns` is the begin by the clock of the server, `duration_ns` the length; 0 for a state at one moment.
+    `time_ns` is the start by the server's clock; `duration_ns` is the length, 0 for a state at one moment.
     """
 
     types: Sequence[tuple[str, str]]
@@ -62,7 +62,7 @@ class Profile:
 
     @property
     def samples(self) -> int:
-        """How often a stack was seen; of goroutines, their number."""
+        """How often a stack was seen; for goroutines, their number."""
         return sum(values[0] for values in self.stacks.values())
 
     @property
@@ -74,7 +74,7 @@ class Profile:
 
     @property
     def one(self) -> float:
-        """What one sample weighs on average; 0 without any."""
+        """The average weight of a sample; 0 if there are no samples."""
         return self.total / self.samples if self.samples else 0.0
 
     @property
@@ -83,12 +83,12 @@ class Profile:
 
     @cached_property
     def weights(self) -> dict[tuple[str, ...], float]:
-        """The amount of each stack. Times are divided by the profile's length, so that two profiles compare."""
+        """The amount of each stack. Times are divided by the profile's length, so that profiles can be compared."""
         per = self.duration_ns if self.types and self.types[-1][1] == _SECONDS else 1
         return {stack: values[-1] / per for stack, values in self.stacks.items()} if per else {}
 
     def of(self, functions: AbstractSet[str]) -> float:
-        """The amount of the stacks with one of these functions, wherever in the stack it is."""
+        """The amount of all stacks that contain one of these functions at any place."""
         return sum(weight for stack, weight in self.weights.items() if any(name in functions for name in stack))
 
     @property
@@ -97,7 +97,7 @@ class Profile:
 
 
 class Change(NamedTuple):
-    """One function in two profiles: its own amount, and with all that it called. `stacks` with it count once."""
+    """One function in two profiles: its own amount, and its amount with all that it called. A stack counts once."""
 
     function: str
     sick_self: float
@@ -115,7 +115,7 @@ class Change(NamedTuple):
 
 
 def difference(sick: Profile, healthy: Profile) -> list[Change]:
-    """Every function of either profile; what grew most, with all that it called, comes first."""
+    """Every function of either profile; the function that grew most, with all that it called, comes first."""
     amounts: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0, 0.0])
     for side, profile in enumerate((sick, healthy)):
         for stack, weight in profile.weights.items():
@@ -127,7 +127,7 @@ def difference(sick: Profile, healthy: Profile) -> list[Change]:
 
 
 def grown(sick: Profile, healthy: Profile, most: int) -> list[Change]:
-    """The functions that grew most: half by what they do themselves, half with all that they call."""
+    """The functions that grew most: half by their own amount, half by their amount with all that they called."""
     changes = [each for each in difference(sick, healthy) if each.grew > 0]
     by_self = sorted(changes, key=lambda each: -each.grew_self)[: most // 2]
     rest = [each for each in changes if each not in by_self]
@@ -135,16 +135,16 @@ def grown(sick: Profile, healthy: Profile, most: int) -> list[Change]:
 
 
 def short_name(function: str) -> str:
-    """Without the path of its package: `stream.(*Subscription).Next`."""
+    """The function's name without the path of its package: `stream.(*Subscription).Next`."""
     return re.sub(r"[\w.~-]+/", "", function)
 
 
 def amount(value: float, unit: str, *, sign: bool = False) -> str:
-    """For a person: `0.667 cores`, `6,000 goroutines`."""
+    """An amount as text: `0.667 cores`, `6,000 goroutines`."""
     return f"{value:{'+' if sign else ''}{',.0f' if abs(value) >= 100 else '.3g'}} {unit}"
 
 
-# those of a recording
+# the profiles of a recording
 
 
 def taken(recording: Recording) -> list[Taken]:
@@ -168,7 +168,7 @@ def missed(recording: Recording) -> list[str]:
 
 
 def healthy_of(recording: Recording, sick: Taken) -> Taken | None:
-    """The last profile of that agent and kind from the steady state, before any fault; None without one."""
+    """The last profile of that agent and kind from the steady state, before any fault; None if there is none."""
     first_ns = min((fault.intent_ns for fault in recording.faults), default=sick.began_ns)
     start_ns = min((entry.t_ns for entry in recording.events("phase") if entry.data["phase"] == "steady"), default=0)
     return next(
@@ -185,10 +185,10 @@ def healthy_of(recording: Recording, sick: Taken) -> Taken | None:
 
 
 def profile_of(recording: Recording, one: Taken) -> Profile:
-    """What that file holds. Raises HypothesisInvalidError if it says nothing: torn, empty, or without a length."""
+    """The content of that file. Raises HypothesisInvalidError if it is unusable: torn, empty, or without a length."""
     path = recording.path / one.file
     if path.is_symlink() or not path.resolve().is_relative_to(recording.path.resolve()):
-        raise HypothesisInvalidError(f"{one} ({one.file}) leads out of the recording: it is not read")
+        raise HypothesisInvalidError(f"{one} ({one.file}) leads out of the recording, so it is not read")
     try:
         with path.open("rb") as file:
             found = read_profile(file.read(MOST_BYTES + 1))
@@ -204,19 +204,19 @@ def profile_of(recording: Recording, one: Taken) -> Profile:
 def compared(recording: Recording, sick: Taken) -> tuple[Profile, Profile]:
     """That profile, and the healthy one of the same agent and kind. Raises HypothesisInvalidError.
 
-    Both carry times of the same server's clock. How far that clock is off does not matter; but the time between the
-    two must be that of the run, or one of the files is from another moment.
+    Both carry times by the same server's clock. It does not matter how wrong that clock is; but if the time between the
+    two differs from the run's, one of the files is from another moment.
     """
     healthy = healthy_of(recording, sick)
     if healthy is None:
-        raise HypothesisInvalidError(f"{sick}: there is none of this host from the steady state to compare it with")
+        raise HypothesisInvalidError(f"{sick}: the steady state has no such profile of this host to compare it with")
     profiles = profile_of(recording, sick), profile_of(recording, healthy)
     between_s = (sick.began_ns - healthy.began_ns) / 1e9
     said_s = (profiles[0].time_ns - profiles[1].time_ns) / 1e9
     if abs(said_s - between_s) > _SKEW_S + _SKEW_SHARE * between_s:
         raise HypothesisInvalidError(
             f"{sick} ({sick.file}) says that it began {said_s:.1f}s after the one from the steady state; by the run's"
-            f" clock it was {between_s:.1f}s: it is from another moment, or that host's clock was set in between"
+            f" clock, that time was {between_s:.1f}s: the file is from another moment, or the host's clock was set"
         )
     return profiles
 
@@ -231,7 +231,7 @@ def read_profile(packed: bytes) -> Profile:
     try:
         return _parsed(_unpacked(packed))
     except (IndexError, KeyError, UnicodeDecodeError):
-        raise ValueError("it is torn, or no profile of Go") from None
+        raise ValueError("it is torn, or not a Go profile") from None
 
 
 def _unpacked(packed: bytes) -> bytes:
@@ -262,7 +262,7 @@ def _parsed(data: bytes) -> Profile:
     if not types:
         raise ValueError("it does not say what it measures")
     functions = {key: texts[name] for key, name in (_numbers(value, 1, 2) for value in fields[5])}
-    # the functions of each location, the innermost of inlined ones first
+    # the functions of each location; of inlined functions, the innermost comes first
     called = {
         _numbers(value, 1)[0]: [
             functions[_numbers(line, 1)[0]] for key, line in _fields(value) if key == 4 and isinstance(line, bytes)
@@ -282,7 +282,7 @@ def _stacks(samples: list[bytes], called: Mapping[int, list[str]], types: int) -
             raise ValueError(f"its stacks have more than {_MOST_FRAMES:,} functions")
         values, stack = _ints(sample, 2), tuple(reversed(names))
         if len(values) != types:
-            raise ValueError("a sample of it has not one value for each type")
+            raise ValueError("one of its samples does not have one value for each type")
         stacks[stack] = [a + b for a, b in zip(values, stacks.get(stack, [0] * types), strict=True)]
     return stacks
 
@@ -319,7 +319,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _numbers(message: bytes, *numbers: int) -> list[int]:
-    """The integers in these fields; 0 where it has none."""
+    """The integers in these fields of the message; 0 for a missing field."""
     found = dict(_fields(message))
     return [value if isinstance(value, int) else 0 for value in (found.get(number, 0) for number in numbers)]
 

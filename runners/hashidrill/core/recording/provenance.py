@@ -1,10 +1,10 @@
-"""Chooses the hypotheses that judge a recording, and tells whether they are those of its run.
+"""Chooses the hypotheses that judge a recording, and reports whether its run used the same ones.
 
 A recording keeps the source and the SHA-256 of every hypothesis that its experiment names, as text in
-`hypotheses.json`. Judging compares them, and reports differences. A hypothesis that is not shipped is found by its
-SHA-256 in a folder that the user names, or in the project whose experiment was just run; without it, its expectation
-is not judged. Judging never runs a file of a recording unless the user asks for it: a recording is data, and may be
-a stranger's.
+`hypotheses.json`. Judging compares the hypotheses and reports differences. A hypothesis that is not shipped is found by
+its SHA-256 in a folder that the user names, or in the project whose experiment was just run; if it is not found, its
+expectation is not judged. Judging runs no file of a recording unless the user asks for it: a recording is data, and
+may be a stranger's.
 """
 
 import shlex
@@ -27,39 +27,39 @@ _SHOWN = 12
 
 
 class Lookup:
-    """Finds the hypotheses for one judging. `notes` then lists those that were not the run's own.
+    """Finds the hypotheses for one judgement. `notes` then lists the hypotheses that differ from the run's.
 
-    `near_to` is the experiment that was just run: its project's hypotheses count. `recorded` asks for those of the
-    run: a folder, for its files with the same SHA-256; True, for the source in the recording: Python that is as
-    trustworthy as the recording's author. Ask the user before.
+    `near_to` is the experiment that was just run: its project's hypotheses count. `recorded` selects the run's own
+    hypotheses: if it is a folder, from files there with the same SHA-256; if True, from the source in the recording.
+    That is Python, only as trustworthy as the recording's author: ask the user first.
     """
 
     def __init__(self, path: Path, near_to: Path | None, *, recorded: bool | Path = False) -> None:
-        """`path` is that of a recording, or of a comparison of several."""
+        """`path` is the path of a recording, or of a comparison of several recordings."""
         self._path = path
         self._get = hypothesis.getter(near_to)
         self._recorded = recorded
         self._used: dict[str, Hypothesis] = {}
 
     def __call__(self, name: str) -> Hypothesis:
-        """Raises UnknownNameError, UsageError for a file that does not load, RecordingError for a missing source."""
+        """Raises UnknownNameError, UsageError if a file does not load, RecordingError if a source is missing."""
         if name not in self._used:
             self._used[name] = self._from_recording(name) if self._recorded is True else self._from_here(name)
         return self._used[name]
 
     def is_missing(self, name: str) -> bool:
-        """Whether the run resolved this hypothesis and it cannot be had here."""
+        """Whether the run resolved this hypothesis but it cannot be found here."""
         try:
             return self._about(name) is not None and not self(name)
         except UnknownNameError:
             return True
         except (RecordingError, UsageError):
-            return False  # its source is damaged, or does not load: a verdict of its own
+            return False  # its source is damaged or does not load: a separate verdict says so
 
     def notes(self) -> list[str]:
         """Notes about the hypotheses for the verdict's reader."""
         if self._recorded is True:
-            return ["judged with the hypotheses that the recording keeps: Python from inside of it was run"]
+            return ["judged with the hypotheses that the recording keeps: Python code from the recording was run"]
         notes = [note for name, used in self._used.items() if (note := self._difference(name, used))]
         then = self._kept.get("hashidrill")
         if self._used and isinstance(then, str) and then != __version__:
@@ -79,7 +79,7 @@ class Lookup:
             raise UnknownNameError(f"no hypothesis {name!r} ships; {self._lacks(about)}") from None
         if about.get("shipped") is False and is_shipped(used.path) and sha256(source_of(used)) != then:
             raise UnknownNameError(
-                f"{name}: the shipped one differs from the one that the run used; {self._lacks(about)}"
+                f"{name}: the shipped hypothesis differs from the one that the run used; {self._lacks(about)}"
             )
         return used
 
@@ -87,7 +87,7 @@ class Lookup:
         where = "" if self._recorded is False else f"; no file in {self._recorded} has that SHA-256"
         return (
             f"its run resolved it from {about.get('file')} (SHA-256 {str(about.get('sha256'))[:_SHOWN]}){where}: name"
-            " the folder that has that file with --hypotheses, or run the copy that the recording keeps with"
+            " the folder of that file with --hypotheses, or run the copy that the recording keeps with"
             " --recorded-hypotheses; pytest judges a recording with the hypotheses of your project as they are now"
         )
 
@@ -97,7 +97,7 @@ class Lookup:
         source = self._kept.get("sources", {}).get(about.get("sha256")) if about else None
         if about is None or not isinstance(source, str):
             raise RecordingError(
-                f"{where}: no source of {name!r} is kept there; judge it without --recorded-hypotheses"
+                f"{where}: it holds no source of {name!r}; judge the recording without --recorded-hypotheses"
             )
         if sha256(source.encode()) != about["sha256"]:
             raise RecordingError(f"{where}: the source of {name!r} does not match its SHA-256; it was not run")
@@ -128,7 +128,7 @@ class Lookup:
 
 
 def _kept_in(path: Path) -> dict[str, Any]:
-    """hypotheses.json; empty if it is missing, as in a recording that was made by hand."""
+    """The content of hypotheses.json; empty if it is missing, as in a recording that was made by hand."""
     try:
         kept = safe_json.parse((path / HYPOTHESES_NAME).read_bytes())
     except (OSError, ValueError):
@@ -138,7 +138,7 @@ def _kept_in(path: Path) -> dict[str, Any]:
 
 
 def judging_again(path: Path) -> str:
-    """The command that judges a recording again. If the folder of its own hypotheses is here, it names that."""
+    """The command that judges a recording again. It names the folder of the run's own hypotheses if that exists."""
     resolved = [about for about in _kept_in(path).get("hypotheses", {}).values() if isinstance(about, dict)]
     files = [Path(str(about.get("file"))) for about in resolved if about.get("shipped") is False]
     here = [["--hypotheses", str(file.parent)] for file in files if file.is_file()]

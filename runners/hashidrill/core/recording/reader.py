@@ -1,16 +1,16 @@
 """The recording of a run: a directory with all its data, immutable once the run has ended.
 
     experiment.yaml    the experiment, for people to read
-    resolved.json      the same as the run resolved it (hashidrill.core.experiment.resolved); judging uses it
-    run.json           versions, configuration, machine, how it ended
+    resolved.json      the experiment as the run resolved it (hashidrill.core.experiment.resolved); judging uses it
+    run.json           versions, configuration, machine, how the run ended
     journal.jsonl      what happened, in order (hashidrill.core.recording.journal)
     recording.sqlite   operations, samples and final reads
     artifacts/         evidence that faults left, like snapshot files
     logs/HOST/*.log    the agents' logs
     verdict.json       hashidrill.core.judging.verdict; with report.html and summary.md
 
-The engine writes it (hashidrill.core.recording.writer); hypotheses and reports read it through `Recording`, which
-reads only files: it never looks at the clock or the network.
+The engine writes it (hashidrill.core.recording.writer); hypotheses and reports read it through `Recording`, which uses
+only these files, and neither the clock nor the network.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class MarkWindow:
     step: int
     begin_ns: int
     end_ns: int | None = None
-    """None if the run ended before it."""
+    """None if the run ended before the mark did."""
 
 
 def marks_of(begins: Iterable[Entry], ends: Iterable[Entry]) -> list[MarkWindow]:
@@ -78,7 +78,7 @@ EXPERIMENT_NAME = "experiment.yaml"
 ARTIFACTS_NAME = "artifacts"
 OUTCOMES = ("ok", "fail", "unknown")
 _FEWEST_STEPS, _STEPS_PER_BYTE, _STEPS_AT_ONCE = 2_000_000, 2, 10_000
-"""Limits of SQLite's steps for one query: hashidrill's own queries take at most 0.14 for each byte of the file."""
+"""Limits on SQLite's steps for one query. hashidrill's own queries take at most 0.14 steps for a byte of the file."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class FaultWindow:
     reverted_ns: int | None = None
     gone_ns: int | None = None
     still_ns: int | None = None
-    """The time of the second proof, just before the revert; `faded_ns` is the time at which it failed."""
+    """When the second proof, just before the revert, succeeded; `faded_ns` is set instead if it failed."""
     faded_ns: int | None = None
     moved_ns: int | None = None
     """The time at which the fault was given up because the role that it follows had moved."""
@@ -106,7 +106,7 @@ class FaultWindow:
     faded_proof: Mapping[str, Any] | None = None
     error: str = ""
     step: int = -1
-    """Which step of the method it belongs to, from 0."""
+    """The number of the method's step that the fault belongs to, from 0."""
 
     @property
     def proven(self) -> bool:
@@ -117,11 +117,11 @@ class Recording:
     """The data of a run, for hypotheses and reports. All parts are read lazily and cached."""
 
     def __init__(self, path: Path | str) -> None:
-        """Raises RecordingError when `path` holds no recording."""
+        """Raises RecordingError if `path` is not a recording."""
         self.path = Path(path)
         if not (self.path / JOURNAL_NAME).is_file():
             raise RecordingError(
-                f"{self.path}: no recording there ({JOURNAL_NAME} is missing); `hashidrill list runs` shows all"
+                f"{self.path}: no recording there ({JOURNAL_NAME} is missing); `hashidrill list runs` shows all runs"
             )
         self._operations: dict[str, Operations] = {}
         self._series: dict[tuple[str, str | None], Series] = {}
@@ -133,7 +133,7 @@ class Recording:
 
     @property
     def run_reads(self) -> bool:
-        """Whether run.json is whole; if not, `run` is empty, because such a recording still gets a report."""
+        """Whether run.json is readable; if not, `run` is empty, because the recording still gets a report."""
         return self._run_or_none is not None
 
     @cached_property
@@ -142,9 +142,9 @@ class Recording:
 
     @property
     def experiment(self) -> Experiment:
-        """The experiment. Raises RecordingError when it does not read.
+        """The experiment. Raises RecordingError if it is not readable.
 
-        Its kinds were checked before the run; they are not looked up again, so that a recording can be judged on a
+        Its kinds were checked before the run. They are not looked up again, so that a recording can be judged on a
         machine that lacks the package of a fault.
         """
         return self.resolved.experiment
@@ -156,8 +156,8 @@ class Recording:
 
     @cached_property
     def resolved(self) -> ResolvedExperiment:
-        """The experiment as its run resolved it. Raises RecordingError when it does not read."""
-        from hashidrill.core.experiment.resolved import ResolvedExperiment  # noqa: PLC0415 - a journal is read without it
+        """The experiment as its run resolved it. Raises RecordingError if it is not readable."""
+        from hashidrill.core.experiment.resolved import ResolvedExperiment  # noqa: PLC0415 - no need for a journal
 
         path = self.path / RESOLVED_NAME
         try:
@@ -169,7 +169,7 @@ class Recording:
 
     @cached_property
     def journal(self) -> list[Entry]:
-        """All complete entries (hashidrill.core.recording.seal reports others)."""
+        """All complete entries (hashidrill.core.recording.seal reports incomplete ones)."""
         return [entry for entry in read_journal(self.path / JOURNAL_NAME) if is_whole(entry)]
 
     def events(self, event: str) -> list[Entry]:
@@ -184,7 +184,7 @@ class Recording:
 
     @cached_property
     def standstills(self) -> list[tuple[float, int]]:
-        """The pauses of the method's clock: the second of the method by that clock, and the length in ns."""
+        """The pauses of the method's clock: the second of the method, by that clock, and the pause's length in ns."""
         return [(float(entry.data["at_s"]), int(entry.data["stood_ns"])) for entry in self.events("clock.goes")]
 
     @property
@@ -223,10 +223,10 @@ class Recording:
 
     @cached_property
     def format(self) -> int:
-        """The format it was written in (hashidrill.core.recording.writer.FORMAT), which is also the default.
+        """The format that the recording was written in; by default hashidrill.core.recording.writer.FORMAT.
 
-        The journal is read first: without it there is no recording. The other files are for a journal that lost its
-        line.
+        The journal is read first: without it there is no recording. The other files help if the journal lost the line
+        with the format.
         """
         began = self.events("run")
         for said in (began[0].data.get("format") if began else None, self.run.get("format"), self._user_version()):
@@ -241,7 +241,7 @@ class Recording:
             return 0
 
     def check_format(self) -> None:
-        """Raises RecordingError for a recording in another format than this hashidrill writes."""
+        """Raises RecordingError if the recording's format is not the one that this hashidrill writes."""
         if self.format < FORMAT:
             raise RecordingError(
                 f"{self.path}: hashidrill wrote this recording before 0.1.0 (format {self.format}); this version reads"
@@ -255,7 +255,7 @@ class Recording:
 
     def count(self, table: str) -> int:
         """How many rows a table of the database holds."""
-        counted = self._query(f"SELECT count(*) FROM {table}")  # noqa: S608 - one of TABLES or of detail_tables
+        counted = self._query(f"SELECT count(*) FROM {table}")  # noqa: S608 - a name in TABLES or detail_tables
         return int(counted[0][0]) if counted else 0
 
     @cached_property
@@ -271,8 +271,8 @@ class Recording:
     def operations(self, load: str, *, unknown: str = "") -> Operations:  # noqa: ARG002 - the judge reads it
         """All operations of a load. Raises HypothesisInvalidError when there are none.
 
-        `unknown`: for a load that watches, what a failed look means here (see `series`). Operations that a service
-        should have reported but did not are included (hashidrill.core.recording.columns).
+        `unknown`: for a load that watches, what a failed look means here (see `series`). Includes operations that a
+        service should have reported but did not (hashidrill.core.recording.columns).
         """
         if load not in self._operations:
             self._operations[load] = self._with_unreported(load, self._read_operations(load))
@@ -309,7 +309,7 @@ class Recording:
     def _with_unreported(self, load: str, ops: Operations) -> Operations:
         try:
             client = self.experiment.clients.get(load)
-        except (HashidrillError, OSError):  # then it is not judged either
+        except (HashidrillError, OSError):  # the recording is not judged then
             return ops
         if client is None or not client.service:
             return ops
@@ -340,8 +340,8 @@ class Recording:
     def series(self, signal: str, host: str | None = None, *, unknown: str = "") -> Series:  # noqa: ARG002 - as above
         """All samples of a signal, of one host or of all. Raises HypothesisInvalidError when there are none.
 
-        A look that failed has no value (NaN), and a hypothesis that held is INVALID if too many looks failed
-        (hashidrill.core.judging.reads). If your hypothesis handles failed looks, pass in `unknown` what a failed look
+        A look that failed has no value (NaN). If too many looks failed, a hypothesis that held is INVALID
+        (hashidrill.core.judging.reads). If your hypothesis handles failed looks, say in `unknown` what a failed look
         means, like "the process is gone".
         """
         if (signal, host) not in self._series:
@@ -371,7 +371,7 @@ class Recording:
             return dict(rows)
 
     def artifact(self, name: str) -> Path:
-        """A file that a fault left as evidence. Raises HypothesisInvalidError when there is none of that name."""
+        """A file that a fault left as evidence. Raises HypothesisInvalidError if there is no file of that name."""
         path = self.path / ARTIFACTS_NAME / name
         if not path.is_file():
             raise HypothesisInvalidError(f"{path}: this run left no such file")
@@ -379,8 +379,8 @@ class Recording:
 
     @contextlib.contextmanager
     def _as_columns(self, table: str, times: Sequence[Sequence[Any]], *texts: Sequence[Any]) -> Iterator[None]:
-        """Raises RecordingError for values that hashidrill never writes, because SQLite lets any column hold
-        anything.
+        """Raises RecordingError for values that hashidrill never writes: in SQLite, any column may hold any type of
+        value.
         """
         where = self.path / DATABASE_NAME
         if odd := [each for column in texts for each in column if not isinstance(each, str)]:
@@ -398,36 +398,36 @@ class Recording:
         path = self.path / DATABASE_NAME
         if not path.is_file():
             return []
-        # a run that died left a write-ahead log, and reading that needs write access: copy-free, as SQLite intends
+        # not read-only: a run that died left a write-ahead log, and SQLite needs write access to read that
         try:
             with contextlib.closing(sqlite3.connect(path)) as connection:
                 connection.execute("PRAGMA trusted_schema=OFF")  # the recording may be a stranger's
                 connection.set_progress_handler(_limit(path), _STEPS_AT_ONCE)
                 if odd := _not_tables(connection):
-                    raise RecordingError(f"{path}: {odd[0]!r} in it is not a table of a run; nothing of it is read")
+                    raise RecordingError(f"{path}: {odd[0]!r} in it is not a table of a run, so it is not read")
                 return connection.execute(statement, parameters).fetchall()
         except sqlite3.Error as error:
             if "no such table" in str(error):
                 return []
-            why = "more to compute than it can hold" if "interrupted" in str(error) else error
+            why = "a query takes too many steps for a file of this size" if "interrupted" in str(error) else error
             raise RecordingError(f"{path}: {why}") from None
 
 
 def _limit(path: Path) -> Callable[[], int]:
-    """Ends a query that computes more than reading the whole file would take, its write-ahead log included."""
+    """Ends a query that takes more steps than to read the whole file, including its write-ahead log."""
     sizes = [file.stat().st_size for file in (path, path.with_name(path.name + "-wal")) if file.is_file()]
     left = iter(range((_FEWEST_STEPS + _STEPS_PER_BYTE * sum(sizes)) // _STEPS_AT_ONCE))
     return lambda: next(left, None) is None
 
 
 def _not_tables(connection: sqlite3.Connection) -> list[str]:
-    """Views, triggers and virtual tables: reading them runs computations of the file's author, without limit."""
+    """Views, triggers and virtual tables: to read them would run unlimited computations by the file's author."""
     plain = "type = 'index' OR (type = 'table' AND sql NOT LIKE '%VIRTUAL%' AND sql NOT LIKE '%GENERATED%')"
     return [row[0] for row in connection.execute(f"SELECT name FROM sqlite_master WHERE NOT ({plain})")]  # noqa: S608
 
 
 def _once(ops: Operations, rows: Sequence[tuple[Any, ...]]) -> Operations:
-    """Drops operations that were reported twice: the same in every column and detail."""
+    """Drops operations that were reported twice, with the same columns and details."""
     details = [repr(detail) for detail in ops.details] or [""] * len(rows)
     first = {(row, detail): at for at, (row, detail) in reversed([*enumerate(zip(rows, details, strict=True))])}
     mask = np.zeros(len(rows), np.bool_)

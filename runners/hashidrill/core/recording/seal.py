@@ -21,12 +21,12 @@ _SHOWN = 5
 
 
 def seal(path: Path) -> dict[str, str]:
-    """The SHA-256 of each file that a verdict depends on, by its name; the journal's covers its current content."""
+    """The SHA-256 of each file that a verdict depends on, by name; for the journal, of its current content."""
     return {name: _sha256(path / name) for name in [*_files(path), JOURNAL_NAME] if (path / name).is_file()}
 
 
 def damage(recording: Recording) -> list[str]:
-    """Why this recording cannot be trusted, one reason each; empty if it is as its run left it."""
+    """The reasons why this recording cannot be trusted; empty if the recording is as its run left it."""
     found = list(_unreadable_lines(recording.path / JOURNAL_NAME))
     if not recording.run_reads:
         found.append(f"{RUN_NAME} is not readable")
@@ -41,7 +41,7 @@ def damage(recording: Recording) -> list[str]:
 
 
 def _files(path: Path) -> list[str]:
-    """Names of the files to seal, present or not; a link out of the recording is not followed."""
+    """Names of the files to seal, even missing ones; links out of the recording are not followed."""
     left = sorted((path / ARTIFACTS_NAME).rglob("*"))
     artifacts = [str(file.relative_to(path)) for file in left if file.is_file() and not file.is_symlink()]
     return [*SEALED_FILES, *artifacts]
@@ -53,7 +53,7 @@ def _sha256(file: Path) -> str:
 
 
 def _wrong_ends(recording: Recording, sealed: list[Entry]) -> Iterator[str]:
-    """A run ends once. No seal covers `end` itself; run.json has the same outcome, and is sealed."""
+    """A run ends once. The seal does not cover `end` itself, but run.json has the same outcome and is sealed."""
     if len(sealed) > 1:
         yield f"its journal ends {len(sealed)} times"
     said = {key: sealed[-1].data.get(key) for key in ("outcome", "error")}
@@ -68,14 +68,14 @@ def _broken_seals(recording: Recording, sealed: Any) -> Iterator[str]:
     path = recording.path
     now = seal(path)
     now[JOURNAL_NAME] = _sha256_before_the_seal(path / JOURNAL_NAME)
-    rewritten = {RUN_NAME} if "sealed" not in recording.events("end")[-1].data else set()  # the later end of both spans
+    rewritten = {RUN_NAME} if "sealed" not in recording.events("end")[-1].data else set()  # with a later `end`
     for name in sorted({*sealed, *now} - rewritten):
         if name not in now:
             yield f"{name} is missing"
         elif name not in sealed:
             yield f"{name} was not there when the run ended"
         elif sealed[name] != now[name]:
-            yield f"{name} is not what the run left (its SHA-256 was {str(sealed[name])[:12]}, and is {now[name][:12]})"
+            yield f"{name} has changed since the run (its SHA-256 was {str(sealed[name])[:12]}, now {now[name][:12]})"
 
 
 def _sha256_before_the_seal(journal: Path) -> str:
@@ -90,7 +90,7 @@ def _sha256_before_the_seal(journal: Path) -> str:
 
 
 def _missing_rows(recording: Recording, written: Any) -> Iterator[str]:
-    """Reports tables with fewer rows than the engine was given: a full disk, for example, stopped the writer."""
+    """Reports tables with fewer rows than the writer received, for example because a full disk stopped it."""
     if not isinstance(written, dict):
         yield "its `end` does not say how much was recorded"
         return
@@ -105,7 +105,7 @@ def _missing_rows(recording: Recording, written: Any) -> Iterator[str]:
 
 
 def _unreadable_lines(journal: Path) -> Iterator[str]:
-    """Reports malformed lines of the journal. A killed run may have torn its very last one."""
+    """Reports malformed lines of the journal, except a torn last line, which a killed run may leave."""
     bad: list[int] = []
     ended = False
     with journal.open("rb") as lines:

@@ -1,14 +1,14 @@
-"""Tells which journals this machine wrote: their lines carry a MAC, and `heal` ignores all others.
+"""Recognizes the journals that this machine wrote: their lines carry a MAC, and `heal` ignores all other lines.
 
-The key of this machine and user is made at first use, in the state directory, readable by its owner alone. Each run
-gets a key derived from it and from the run's id, and the engine receives only that: a line of one run does not count
-in another. A MAC covers the file's name, the line's number and its bytes, so heal ignores a line that was changed,
-repeated or moved between files, and notices a missing one. The first line has the SHA-256 of resolved.json, which
-holds the hosts' addresses.
+The key of this machine and user is made at first use, in the state directory, and only its owner can read it. Each
+run's own key is derived from the machine's key and the run's id; the engine receives only the run's key, so a line of
+one run does not count in another. A MAC covers the file's name, the line's number and its bytes. So heal ignores a line
+that was changed, repeated or moved between files, and notices a missing line. The first line has the SHA-256 of
+resolved.json, which holds the hosts' addresses.
 
 A MAC cannot show that a journal is old. So a run of an attached datacenter is noted as open in the state directory,
-with its number of lines, until it has left nothing to heal. A copy, a truncated journal and a run settled long ago
-do not match the note.
+with its number of lines, until it has nothing left to heal. A copy, a truncated journal or a run that was settled long
+ago does not match the note.
 """
 
 import contextlib
@@ -41,9 +41,9 @@ LINKED = (JOURNAL_NAME, HEAL_NAME, RESOLVED_NAME, AUDIT_NAME, "artifacts")
 
 @dataclass(frozen=True)
 class OurRun:
-    """A run that this machine recorded: the lines with a MAC, in order, and its key.
+    """A run that this machine recorded: its entries with a valid MAC, in order, and its key.
 
-    `lost` says which of its lines are missing; "" if none is.
+    `lost` says which of its lines are missing; "" if no line is.
     """
 
     id: str
@@ -77,13 +77,13 @@ def machine_key() -> bytes:
             status, key = os.fstat(file.fileno()), file.read(_BYTES + 1)
     except OSError as error:
         raise UsageError(
-            f"{path}: the key of this machine cannot be kept there: {error.strerror}; set XDG_STATE_HOME to a folder of"
-            " yours"
+            f"{path}: the key of this machine cannot be kept there: {error.strerror}; set XDG_STATE_HOME to a"
+            " folder that you own"
         ) from None
     private = status.st_uid == os.geteuid() and stat.S_ISREG(status.st_mode) and not status.st_mode & 0o077
     if not private or len(key) != _BYTES:
         raise UsageError(
-            f"{path}: not a key that only you can read: remove it, and the next run makes a new one; heal then asks "
+            f"{path}: not a key that you alone can read: remove it, and the next run makes a new one; heal then asks "
             f"for confirmation for earlier recordings"
         )
     return key
@@ -95,7 +95,7 @@ def key_of(run_id: str) -> LineKey:
 
 
 def received_key(given: Mapping[str, Any]) -> LineKey:
-    """The key that an engine received; without one, it signs nothing."""
+    """The key that an engine received; if it received none, the key signs nothing."""
     secret, note = given.get("key", ("", ""))
     return LineKey(bytes.fromhex(secret), Path(note) if note else None)
 
@@ -127,7 +127,7 @@ def forget_open(run_id: str) -> None:
 
 
 def our_run(run: Path) -> OurRun:
-    """The run, if this machine recorded it. Raises NotOursError with the reason if it did not, and UsageError."""
+    """The run, if this machine recorded it. Otherwise raises NotOursError with the reason. Raises UsageError."""
     for name in LINKED:
         if (run / name).is_symlink():
             raise NotOursError(f"its {name} is a link")
@@ -136,7 +136,7 @@ def our_run(run: Path) -> OurRun:
     began = next((entry for entry in read_journal(run / JOURNAL_NAME) if entry.event == "run"), None)
     run_id = "" if began is None else str(began.data.get("id", ""))
     if not re.fullmatch(r"[\w.-]{1,250}", run_id):
-        raise NotOursError("its journal does not say which run it is of")
+        raise NotOursError("its journal does not say which run it belongs to")
     key = key_of(run_id)
     signed, missing = signed_entries(run / JOURNAL_NAME, key)
     if not signed or signed[0].event != "run" or signed[0].data.get("id") != run_id:
@@ -150,7 +150,7 @@ def our_run(run: Path) -> OurRun:
 
 
 def audit_told(run: Path, run_id: str) -> str:
-    """How many audit lines the recording has, and whether this machine wrote them unchanged; "" without any.
+    """How many audit lines the recording has, and whether all are as this machine wrote them; "" without lines.
 
     Raises UsageError.
     """
@@ -163,12 +163,12 @@ def audit_told(run: Path, run_id: str) -> str:
     if others := len(lines) - len(signed):
         doubts.append(f"{others} {'is' if others == 1 else 'are'} torn, changed, or of another machine")
     if not signed or b'"verb": "end"' not in signed[-1]:
-        doubts.append("the last one does not say that it ended")
+        doubts.append("the last line does not say that the run ended")
     return f"{AUDIT_NAME}: {len(lines)} lines, {'; '.join(doubts) or 'as this machine wrote them'}"
 
 
 def _check_resolved(run: Path, began: Entry) -> None:
-    """Raises NotOursError if the experiment, which has the hosts' addresses, has changed since the run began."""
+    """Raises NotOursError if the experiment, which holds the hosts' addresses, has changed since the run began."""
     try:
         digest = hashlib.sha256((run / RESOLVED_NAME).read_bytes()).hexdigest()
     except OSError:
@@ -178,15 +178,15 @@ def _check_resolved(run: Path, began: Entry) -> None:
 
 
 def _noted(run: Path, run_id: str, lines: int) -> str:
-    """How many journal lines an open run has lost, by its note; "" for none. Raises NotOursError without a note, or if
-    it names another folder.
+    """How many journal lines an open run has lost, by its note; "" if none. Raises NotOursError if there is no note, or
+    if the note names another folder.
     """
     try:
         note = safe_json.parse(note_of(run_id).read_bytes())
         recording, least = Path(note["recording"]), int(note["lines"])
     except FileNotFoundError:
-        raise NotOursError("nothing of that run is left, as this machine has it: this is an old copy") from None
-    except (OSError, ValueError, KeyError, TypeError):  # torn, as the machine went down
+        raise NotOursError("by this machine's notes, that run has nothing left to heal: this is an old copy") from None
+    except (OSError, ValueError, KeyError, TypeError):  # torn, because the machine went down
         return f"how many lines its journal had is unknown: {note_of(run_id)} is not readable"
     if recording != run.resolve() and recording.exists():
         raise NotOursError(f"it is a copy: the run is recorded in {recording}")
@@ -199,7 +199,7 @@ def note_of(run_id: str) -> Path:
 
 
 def _write_synced(path: Path, content: bytes) -> None:
-    """Writes a new file, readable by its owner alone, and syncs it and its name to disk."""
+    """Writes a new file that only its owner can read, and syncs the file and its name to disk."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
         file.write(content)
         file.flush()

@@ -1,7 +1,7 @@
-"""Writes a recording while its run goes on: operations, samples and final reads, and run.json.
+"""Writes a recording during its run: operations, samples, final reads and run.json.
 
 The engine sees a failed write at once, as `failure`, and again when it closes the recording: a recording that lacks
-its end must never look like that of a run that ended early and well.
+its end must never look like one of a run that ended well but early.
 """
 
 from __future__ import annotations  # sqlite3 is loaded on first use
@@ -32,10 +32,10 @@ KEY = "operation_id"
 
 
 def table_of(detail: Detail) -> str:
-    """The name of its table. Raises ValueError for a name or a field that is not a plain name."""
+    """The name of the detail's table. Raises ValueError if the name or a field is not a plain name."""
     names = [detail.table, *detail.fields]
     if odd := [name for name in names if not is_name(name) or name == KEY]:
-        raise ValueError(f"a detail and its fields have names like lock_index, not {odd[0]!r}")
+        raise ValueError(f"the names of a detail and its fields must be like lock_index, not {odd[0]!r}")
     return PREFIX + detail.table
 
 
@@ -49,7 +49,7 @@ def is_table(name: object) -> bool:
 
 
 class Tables:
-    """The tables of details in a database that is being written."""
+    """The tables of details in the database of a running run."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
@@ -80,7 +80,7 @@ DATABASE_NAME = "recording.sqlite"
 RUN_NAME = "run.json"
 RESOLVED_NAME = "resolved.json"
 FORMAT = 4
-"""The format of recordings, as `PRAGMA user_version`, in run.json and in the journal's `run`."""
+"""The format of recordings. It is in `PRAGMA user_version`, in run.json and in the journal's `run` line."""
 TABLES = ("operations", "samples", "final_reads")
 
 _SCHEMA = """
@@ -108,14 +108,14 @@ _ERROR = 8
 _BATCH = 5000
 RESERVE_NAME = "reserve"
 RESERVE_BYTES = 256 * 1024
-"""Disk space that is released when the disk is full: for the fate of faults in force, run.json and `end`."""
+"""Disk space that is released when the disk is full, for the entries about faults in force, run.json and `end`."""
 
 Row = tuple[Any, ...]
 Item = tuple[str, Row, "Detail | None"]
 
 
 def write_run(path: Path, info: Mapping[str, Any]) -> None:
-    """Replaces run.json whole: a reader sees the old one or the new one. Raises OSError."""
+    """Replaces run.json at once: a reader sees either the old or the new content. Raises OSError."""
     write_whole(path / RUN_NAME, json.dumps(info, indent=2, default=str) + "\n")
 
 
@@ -131,9 +131,9 @@ def read_run(path: Path) -> dict[str, Any] | None:
 
 
 class RecordingWriter:
-    """Writes operations, samples and final reads, in batches, from a thread of its own.
+    """Writes operations, samples and final reads in batches, in a thread of its own.
 
-    `written` counts the rows it received, by table; `failure` is the error that stopped it, if any.
+    `written` counts the rows received, by table; `failure` is the error that stopped the writer, if any.
     """
 
     def __init__(self, path: Path, redactor: Redactor | None = None) -> None:
@@ -174,7 +174,7 @@ class RecordingWriter:
             raise RecordingError(f"{self.path}: the recording could not be written: {self.failure}")
 
     def close(self) -> None:
-        """Flushes. Raises RecordingError when something could not be written."""
+        """Writes what is left. Raises RecordingError if something could not be written."""
         self._queue.put(None)
         self._thread.join()
         self._give_up_reserve()

@@ -5,10 +5,10 @@ HTTP does not say which attempts of an operation repeat the failed request. Thre
 1. The client: a header (`HASHIDRILL_OPERATION_HEADER` names it) that is the same in all attempts.
 2. The same method, path, query, body and idempotency key. Parameters that differ in each request by design (a nonce,
 a cache-buster), the place in a blocking query and preconditions are ignored.
-3. The requests that the operation sends without any fault: that number of similar requests does not count as
-repeats, and parts that differ between runs do not identify a request.
+3. The requests that the operation sends without any fault: as many similar requests do not count as repeats, and
+parts that differ between runs do not identify a request.
 
-Cases that these leave open are doubts, and get no verdict.
+Cases that these sources leave open are doubts, and get no verdict.
 """
 
 import re
@@ -54,9 +54,9 @@ _NONCES = {
     "retries",
     "try",
 }
-"""Parameters that clients make to differ in each request, in small letters, without `-` and `_`: `_` is one."""
+"""Parameters that clients set differently in each request, in small letters, without `-` and `_`; "" is `_`."""
 _BARE_NONCE = re.compile(r"[0-9.]{8,}|[0-9a-f-]{16,}")
-"""`?1732589123`: a parameter without a value."""
+"""A parameter without a value that is a nonce, like `?1732589123`."""
 
 
 class DoubtError(HypothesisInvalidError):
@@ -65,10 +65,10 @@ class DoubtError(HypothesisInvalidError):
 
 @dataclass(frozen=True)
 class Attempt:
-    """One request as the tap saw it; only a connection or a DNS lookup if it got no further.
+    """One request as the tap saw it; only a connection or a DNS lookup if the client got no further.
 
-    Times are ns of the tap's clock: `start_ns` is the arrival of its first byte (of the connection for `refused`),
-    `end_ns` the moment that its reply, or its failure, was handed to the kernel.
+    Times are ns of the tap's clock: `start_ns` is the arrival of its first byte (for `refused`, of the connection),
+    `end_ns` the moment at which its reply, or its failure, was handed to the kernel.
     """
 
     start_ns: int
@@ -76,30 +76,30 @@ class Attempt:
     connection: int
     """Counted from 1; 0 if there was no connection (`refused`, `dns`)."""
     reused: bool = False
-    """An earlier request of this connection was answered."""
+    """Whether an earlier request on this connection was answered."""
     method: str = ""
     path: str = ""
     """The path with its query, without tokens: `?token=[redacted]`."""
     key: str = ""
-    """The part that makes a replay harmless: `cas=7`, a fingerprint of its Idempotency-Key, ...; "" for none."""
+    """The part that makes a replay harmless: `cas=7`, a fingerprint of its Idempotency-Key, ...; "" if it has none."""
     fault: str = ""
-    """Name of the fault that it was given; empty: it was passed through."""
+    """Name of the fault that the tap injected; empty: the request was passed through."""
     status: int = 0
-    """The status sent to the client; 0: none, or an incomplete reply."""
+    """The status sent to the client; 0 for no reply or an incomplete one."""
     received: int = 0
     """Bytes of the request's body."""
     sent: int = 0
     """Bytes of the reply's body."""
     upstream: bool = False
-    """The upstream got it."""
+    """Whether the upstream got the request."""
     abandoned: bool = False
-    """The client closed the connection, or was ended, before it had its reply."""
+    """Whether the client closed the connection, or was ended, before it had the reply."""
     retry_after_s: float | None = None
     """The wait in Retry-After, in seconds from `end_ns`."""
     index: int = 0
-    """X-Consul-Index of the reply, as the client got it; 0: none."""
+    """X-Consul-Index of the reply, as the client got it; 0 if there is none."""
     backwards: bool = False
-    """The tap made that index smaller than the one before."""
+    """Whether the tap made that index smaller than the previous one."""
     granted: bool | None = None
     """Consul's answer to `?acquire=`."""
     operation: str = ""
@@ -116,12 +116,12 @@ class Attempt:
 
     @cached_property
     def parameters(self) -> dict[str, str]:
-        """The query, the last one of each name."""
+        """The query's parameters; the last value of each name counts."""
         return dict(parse_qsl(urlsplit(self.path).query, keep_blank_values=True))
 
     @property
     def bare_path(self) -> str:
-        """Without its query."""
+        """The path without its query."""
         return urlsplit(self.path).path
 
     @cached_property
@@ -136,26 +136,26 @@ class Attempt:
 
     @property
     def needs_a_key(self) -> bool:
-        """A write that, sent twice, may be applied twice."""
+        """Whether this is a write that may be applied twice if it is sent twice."""
         return self.method in WRITES_NEEDING_A_KEY and not self.key
 
 
 @dataclass(frozen=True)
 class Again:
-    """The failed request and all that is surely the same, in order."""
+    """The attempts of the failed request and of all requests that are surely the same, in order."""
 
     attempts: tuple[Attempt, ...] = ()
     usual: int = 1
     """The number of such requests that the operation sends without a fault."""
     doubt: str = ""
-    """Why there may be more of them; "" if there are not."""
+    """Why there may be more such attempts; "" if there are no more."""
 
 
 @dataclass(frozen=True)
 class Run:
     """One operation: its attempts in order, and its caller's result.
 
-    `ended`: the caller returned by itself, before the deadline. `plain`: the requests that this operation sends
+    `ended`: whether the caller returned by itself, before the deadline. `plain`: the requests that this operation sends
     without any fault; empty if unknown.
     """
 
@@ -168,9 +168,9 @@ class Run:
     cpu_s: float = 0.0
     """Processor time of the caller in seconds, if known."""
     note: str = ""
-    """How the caller ended, for a person: `exit status 1`, `stopped after 90 attempts`."""
+    """How the caller ended, as text: `exit status 1`, `stopped after 90 attempts`."""
     crash: str = ""
-    """The last line of its traceback, where a mistake in its code ended it."""
+    """The last line of the caller's traceback, if an error in its code ended it."""
 
     @cached_property
     def faulted(self) -> tuple[Attempt, ...]:
@@ -182,7 +182,7 @@ class Run:
         return sent_again(self.attempts, self.plain)
 
     def at(self) -> tuple[Attempt, ...]:
-        """The attempts of the request that was failed first, from that one on; empty when none was failed."""
+        """The attempts of the request that the tap failed first, from that failure on; empty if it failed none."""
         return self.again.attempts
 
     @property
@@ -201,13 +201,13 @@ class Run:
 
     @property
     def changed_key(self) -> tuple[str, str] | None:
-        """The first attempt's idempotency key or precondition, and the differing one of a later attempt."""
+        """The first attempt's idempotency key or precondition, and a later attempt's if it differs; otherwise None."""
         keys = [attempt.key for attempt in self.at() if attempt.method]
         return next(((keys[0], key) for key in keys if key != keys[0]), None)
 
     @property
     def unkeyed(self) -> bool:
-        """The failed request is a write that could be applied twice if the client sent it again unchanged."""
+        """Whether the failed request is a write that could be applied twice if the client sent it again unchanged."""
         request = next((attempt for attempt in self.at() if attempt.method), None)
         if request is None or request.method not in WRITES_NEEDING_A_KEY:
             return False
@@ -228,7 +228,7 @@ class Run:
 def replay_key(path: str, headers: list[tuple[bytes, bytes]]) -> str:
     """The part that makes a repetition harmless: an idempotency key, a precondition, Consul's cas or lock."""
     for name, value in headers:
-        if name == _IDEMPOTENCY_KEY:  # its reader could replay the request
+        if name == _IDEMPOTENCY_KEY:  # a reader of the key itself could replay the request
             return f"{name.decode()}: {fingerprint(value.decode(errors='replace'))}"
         if name in _KEY_HEADERS:
             return f"{name.decode()}: {value.decode(errors='replace')}"
@@ -241,10 +241,10 @@ def replay_key(path: str, headers: list[tuple[bytes, bytes]]) -> str:
 
 
 def header_in(environment: Mapping[str, str]) -> bytes:
-    """The header by which a client says which operation it is at, in small letters. Raises UsageError."""
+    """The header, in small letters, with which a client names the operation of a request. Raises UsageError."""
     name = environment.get(HEADER_VARIABLE) or HEADER
     if not _TOKEN.fullmatch(name):
-        raise UsageError(f"{HEADER_VARIABLE}={name!r}: this is not the name of a header; write it like {HEADER}")
+        raise UsageError(f"{HEADER_VARIABLE}={name!r} is not the name of a header; write it like {HEADER}")
     return name.lower().encode()
 
 
@@ -261,8 +261,8 @@ def _differs_anyway(name: str, value: str) -> bool:
 
 
 def sent_again(attempts: Sequence[Attempt], plain: Sequence[Attempt]) -> Again:
-    """The first failed request in `attempts` and the later attempts of the same request; `plain` holds the requests of
-    a run without a fault.
+    """The first failed request in `attempts`, and later attempts of that request; `plain` holds the requests of a run
+    without a fault.
     """
     first = next((index for index, each in enumerate(attempts) if each.fault), len(attempts))
     before, later = attempts[:first], attempts[first:]
@@ -284,7 +284,7 @@ def sent_again(attempts: Sequence[Attempt], plain: Sequence[Attempt]) -> Again:
 
 
 def _request(before: Sequence[Attempt], later: Sequence[Attempt], plain: Sequence[Attempt]) -> Attempt | None:
-    """The failed request. For an attempt without a request, the next one, unless the client went on past it."""
+    """The failed request. If the failed attempt has no request, the next one, unless the client skipped it."""
     requests = [each for each in later if each.method]
     if not requests or later[0].method:
         return requests[0] if requests else None
@@ -297,12 +297,12 @@ def _request(before: Sequence[Attempt], later: Sequence[Attempt], plain: Sequenc
 
 
 def _usual(before: Sequence[Attempt], plain: Sequence[Attempt], fits: Callable[[Attempt], bool]) -> int:
-    """The number of fitting attempts from here on without a fault; at least one."""
+    """The number of fitting attempts that follow `before` if there is no fault; at least one."""
     return max(1, sum(map(fits, plain)) - sum(map(fits, before)))
 
 
 def _said_same(one: Attempt, other: Attempt) -> bool:
-    """Compares within one run: by the client's own id, otherwise by the requests."""
+    """Compares attempts of one run: by the client's own id if both have it, otherwise by the requests."""
     return one.said == other.said if one.said and other.said else _same(one, other)
 
 
@@ -320,7 +320,7 @@ def _same(one: Attempt, other: Attempt) -> bool:
 def _alike(one: Attempt, other: Attempt, plain: Sequence[Attempt], known: set[str]) -> bool:
     """Whether the two attempts may carry the same request: the query or body differs, or one part of the path.
 
-    `plain` was sent without any fault; a path in `known` is another request's.
+    `plain` was sent without any fault; a path in `known` belongs to another request.
     """
     if one.method != other.method or one.bare_path == other.bare_path:
         return one.method == other.method
@@ -336,8 +336,8 @@ def _doubt(failed: Attempt, other: Attempt) -> str:
     differs = "path" if failed.bare_path != other.bare_path else "query" if failed.what != other.what else "body"
     return (
         f"{failed.method} {failed.bare_path} failed, and another {failed.method} with a different {differs} followed:"
-        f" nothing says whether that is the same operation. Send the header {HEADER}, the same in each attempt of an"
-        f" operation, or name one that you send in {HEADER_VARIABLE}"
+        f" it is unknown whether that is the same operation. Send the header {HEADER} with the same value in all"
+        f" attempts of an operation, or name another header in {HEADER_VARIABLE}"
     )
 
 

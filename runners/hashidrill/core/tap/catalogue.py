@@ -1,36 +1,36 @@
-"""The faults of the tap and the verdicts on retries, by name: data only, read by code, docs and tests.
+"""The faults of the tap and the verdicts on retries, by name: only data, read by code, docs and tests.
 
-One *operation* is one task of the caller (one run of a command, one call of a client library); one *attempt* is one
-request, connection or name lookup made for it. A *retry* is every attempt of an operation after its first one.
+An *operation* is one task of the caller (one run of a command, one call of a client library). An *attempt* is one
+request, connection or name lookup made for it. Every attempt of an operation after the first one is a *retry*.
 """
 
 from dataclasses import dataclass
 
 # thresholds, each with its source in playbooks/reference-retries.md
 MOST_RETRIES = 3
-"""`bounded`: most retries after the first attempt (4 requests); `curl --retry 3`, AWS SDKs and Polly's default."""
+"""`bounded`: at most so many retries (4 requests in all), like `curl --retry 3`, AWS SDKs and Polly's default."""
 UNBOUNDED_ATTEMPTS = 90
-"""`bounded`: a client that is still at it then has no bound at all."""
+"""`bounded`: a client that makes this many attempts has no bound at all."""
 FEWEST_BACKOFF_GAPS = 2
 BACKOFF_GROWTH = 1.4
-"""`backoff`: the longest typical gap over the first one. 1 is a constant gap, 2 is one doubling."""
+"""`backoff`: the least ratio of the longest typical gap to the first one. 1 is a constant gap, 2 is one doubling."""
 FEWEST_EXPONENTIAL_GAPS = 4
 EXPONENTIAL_SLOPE = 0.5
-"""`exponential`: doublings of the gap per retry, at least; 1 is doubling each time, 0.58 is a factor of 1.5."""
+"""`exponential`: the least number of doublings of the gap per retry; 1 doubles each time, 0.58 is a factor of 1.5."""
 EXPONENTIAL_CERTAINTY = 7.0
 """`exponential`: by how much (in chi square) one of two curves must fit better."""
 JITTER_CLIENTS = 20
 JITTER_VARIATION = 0.008
-"""`jitter`: coefficient of variation above that of the reference; 5 % of uniform jitter has 0.014 to 0.029."""
+"""`jitter`: how far the coefficient of variation is above the reference's; 5 % of uniform jitter has 0.014 to 0.029."""
 SHORTEST_GAP_S = 0.02
-"""Shorter gaps do not count as waiting: the client continued at once."""
+"""Shorter gaps do not count as waits: the client continued at once."""
 SHORTEST_WAIT_S = 0.1
-"""`jitter`: a client whose longest typical gap is under this hardly waits. Starting a process takes 10 to 60 ms."""
+"""`jitter`: a client whose longest typical gap is shorter hardly waits. To start a process takes 10 to 60 ms."""
 RETRY_AFTER_S = 2
 SHORT_RETRY_AFTER_S = 1
 RETRY_AFTER_TOLERANCE_S = 0.1
 RETRY_AFTER_FACTOR, RETRY_AFTER_MARGIN_S = 1.25, 0.4
-"""`retry_after_honoured`: the requested wait is at least this factor times the client's longest other wait, plus this
+"""`retry_after_honoured`: the requested wait is at least the client's longest other wait times the factor, plus the
 margin.
 """
 FEWEST_OTHER_WAITS, FEWEST_TOLD_WAITS = 12, 3
@@ -38,11 +38,11 @@ FEWEST_OTHER_WAITS, FEWEST_TOLD_WAITS = 12, 3
 distributions: uniform, exponential, log-normal, Pareto, two values).
 """
 FEWEST_CLIENTS = 5
-"""`backoff`, `exponential`: operations to take a typical gap from."""
+"""`backoff`, `exponential`: the fewest operations that give a typical gap."""
 RETRY_BUDGET = 0.2
-"""`retry_budget`: retries over all attempts; 20 % is Finagle's and Linkerd's default, 10 % of Google's SRE book."""
+"""`retry_budget`: retries over all attempts. Finagle and Linkerd allow 20 % by default, Google's SRE book 10 %."""
 AMPLIFICATION = 4.0
-"""`amplification`: requests over operations while a fault lasts, at most: one layer with its 3 retries."""
+"""`amplification`: at most so many requests for each operation while a fault lasts: one layer with 3 retries."""
 DEADLINE_S = 30.0
 """The time limit of one operation, unless the caller declares another."""
 
@@ -52,7 +52,7 @@ class FaultClass:
     """One way in which the tap can fail an attempt.
 
     `reaches_upstream`: the request was passed on, whatever the client saw. `ambiguous`: the client cannot know
-    whether its request was carried out. `status` and `retry_after` are those of a scripted reply.
+    whether its request was carried out. A scripted reply has the `status` and `retry_after`.
     """
 
     name: str
@@ -80,7 +80,7 @@ _FAULTS = [
         ambiguous=True,
     ),
     FaultClass("reset-after-fresh", "RST after the whole request was read, on a new connection", ambiguous=True),
-    FaultClass("reset-after-reused", "RST after the whole request was read, on a kept-alive one", ambiguous=True),
+    FaultClass("reset-after-reused", "RST after the whole request was read, on a reused connection", ambiguous=True),
     FaultClass("hang", "the request is read, and no reply ever comes", ambiguous=True),
     FaultClass(
         "slow-body",
@@ -126,10 +126,10 @@ TRANSIENT = (
     "502",
     "504",
 )
-"""`present` is judged on these: the first attempt fails so, the next one is let through."""
+"""The faults on which `present` is judged: the first attempt fails, the next one passes."""
 RETRY_AFTER = ("429-retry-after", "429-retry-after-date", "503-retry-after", "503-retry-after-date")
 LASTING = ("503", "refused", "reset-after-fresh")
-"""`bounded` is judged on these: every attempt fails so."""
+"""The faults on which `bounded` is judged: every attempt fails."""
 AMBIGUOUS_WRITES = ("reply-dropped", "reset-after-fresh", "hang")
 
 
@@ -142,9 +142,9 @@ class VerdictClass:
     invalid_when: str
     source: str
     battery_faults: tuple[str, ...]
-    """The battery judges it on each of these faults; empty: over an experiment only (the battery says INVALID)."""
+    """The battery judges it on each of these faults; empty: only an experiment can (the battery says INVALID)."""
     baseline: tuple[str, ...] = ()
-    """The battery gives these faults too, whatever was selected: it compares with them."""
+    """The battery also injects these faults, whatever was selected, for comparison."""
 
 
 _VERDICTS = [
@@ -162,8 +162,8 @@ _VERDICTS = [
         " after a 503 nor after a reset on a fresh one. The HTTP library only replaced a stale connection;"
         " that is not a retry, and counts as not present. PASS: the client retries after a 503 or a reset on a fresh"
         " connection.",
-        "nothing is ever replayed (present says so), or no connection was ever reused; in an experiment, not both a 503"
-        " and a reset on a fresh connection were given",
+        "nothing is ever replayed (present says so), or no connection was ever reused; in an experiment, a 503 or a"
+        " reset on a fresh connection was not injected",
         "Go net/http Transport; aiohttp client; RFC 9112 section 9.3.1",
         ("reset-after-reused",),
         ("503", "reset-after-fresh"),
@@ -171,27 +171,27 @@ _VERDICTS = [
     VerdictClass(
         "bounded",
         f"PASS: with a fault that lasts, the client gives up after at most {MOST_RETRIES} retries"
-        f" ({MOST_RETRIES + 1} attempts; --attempts) and within the declared deadline. FAIL: more, or, as unbounded,"
-        f" {UNBOUNDED_ATTEMPTS} attempts or still at it when the deadline is over.",
-        "the client did not retry on this fault (there is nothing to bound), or had neither tried again at the deadline"
-        " nor given up",
+        f" ({MOST_RETRIES + 1} attempts; --attempts) and within the declared deadline. FAIL: it makes more"
+        f" retries; it is unbounded with {UNBOUNDED_ATTEMPTS} attempts, or if it still retries at the deadline.",
+        "the client did not retry on this fault (there is nothing to bound), or had neither retried nor given up at the"
+        " deadline",
         "Google SRE book, Addressing Cascading Failures; AWS Builders' Library",
         LASTING,
     ),
     VerdictClass(
         "timeout_present",
         "PASS: the client itself ends an attempt that hangs (or whose body drips without end) within the declared"
-        " deadline. FAIL: the connection is still open then.",
+        " deadline. FAIL: the connection is still open at the deadline.",
         "the command made no request",
         "AWS Builders' Library, Timeouts, retries and backoff with jitter",
         ("hang", "slow-body"),
     ),
     VerdictClass(
         "backoff",
-        f"PASS: the longest typical gap between attempts is at least {BACKOFF_GROWTH} times the first one in which"
-        " the client waits (typical: mean over the clients, without a tenth at either end); retries without any "
-        "wait before that one are reported. FAIL: constant gaps, shrinking gaps, or no waiting at all.",
-        f"fewer than {FEWEST_BACKOFF_GAPS} gaps, or they scatter too much to tell; fewer than {FEWEST_CLIENTS}"
+        f"PASS: the longest typical gap between attempts is at least {BACKOFF_GROWTH} times the first gap in which"
+        " the client waits (typical: mean over the clients, without a tenth at either end); earlier retries without"
+        " a wait are reported. FAIL: constant gaps, shrinking gaps, or no waits at all.",
+        f"fewer than {FEWEST_BACKOFF_GAPS} gaps, or they scatter too much to decide; fewer than {FEWEST_CLIENTS}"
         " operations",
         "AWS Architecture Blog, Exponential Backoff And Jitter; Polly",
         ("503",),
@@ -199,46 +199,46 @@ _VERDICTS = [
     VerdictClass(
         "exponential",
         f"PASS: log2 of the uncapped gaps rises by at least {EXPONENTIAL_SLOPE} per retry, and growth by a factor fits"
-        " them clearly better than a straight line, a square, a cube or a fourth power does. FAIL: one of these,"
-        " constant gaps, or no waiting at all.",
-        f"fewer than {FEWEST_EXPONENTIAL_GAPS} uncapped gaps (waits under {SHORTEST_GAP_S} s are not counted), or they"
-        f" scatter too much to tell two curves apart; fewer than {FEWEST_CLIENTS} operations",
+        " the gaps clearly better than a straight line, a square, a cube or a fourth power. FAIL: one of those fits"
+        " better, or constant gaps, or no waits at all.",
+        f"fewer than {FEWEST_EXPONENTIAL_GAPS} uncapped gaps (waits under {SHORTEST_GAP_S} s do not count), or they"
+        f" scatter too much to distinguish two curves; fewer than {FEWEST_CLIENTS} operations",
         "AWS Architecture Blog, Exponential Backoff And Jitter",
         ("503",),
     ),
     VerdictClass(
         "jitter",
-        f"PASS: over {JITTER_CLIENTS} independent clients the coefficient of variation of the gaps is more than"
-        f" {JITTER_VARIATION:.1%} above what this machine adds: to the gaps of a reference client which sleeps the same"
-        " gaps at the same time, and to the client's own work. FAIL: all come back at the same moment.",
+        f"PASS: over {JITTER_CLIENTS} independent clients, the coefficient of variation of the gaps is more than"
+        f" {JITTER_VARIATION:.1%} above what this machine adds: to the gaps of a reference client that sleeps the same"
+        " gaps at the same time, and to the client's own work. FAIL: all clients retry at the same moment.",
         f"the client did not retry; or it hardly waits (all gaps are under {SHORTEST_WAIT_S} s, or a third of them is"
-        " its own work), so that there is no wait to spread; or the machine is too busy to tell",
+        " its own work), so that there is no wait to spread; or the machine is too busy to decide",
         "AWS Architecture Blog, Exponential Backoff And Jitter",
         ("503",),
     ),
     VerdictClass(
         "retry_after_honoured",
-        f"PASS: the next attempt comes no sooner than Retry-After says (less {RETRY_AFTER_TOLERANCE_S} s),"
-        f" {FEWEST_TOLD_WAITS} times in a row, and that is longer than each of {FEWEST_OTHER_WAITS} waits of this"
-        " client when it is told less, or nothing. FAIL: it comes sooner.",
-        "the client did not retry; or it may wait that long anyway, and longer does not fit into the deadline; or it"
-        " waited too seldom to tell",
+        f"PASS: the next attempt comes no sooner than Retry-After says (minus {RETRY_AFTER_TOLERANCE_S} s),"
+        f" {FEWEST_TOLD_WAITS} times in a row, and these waits are longer than each of {FEWEST_OTHER_WAITS} waits of"
+        " this client with a shorter Retry-After, or without one. FAIL: the attempt comes sooner.",
+        "the client did not retry; or it may wait that long anyway, and a longer wait does not fit into the deadline;"
+        " or it waited too seldom to decide",
         "RFC 9110 section 10.2.3; RFC 6585 section 4",
         RETRY_AFTER,
     ),
     VerdictClass(
         "idempotent_only",
         "PASS: a POST, PATCH or plain PUT is not sent again after an ambiguous fault, unless it carries an idempotency"
-        " key that is the same in each attempt, a precondition, or Consul's cas, acquire or release. FAIL: it is.",
-        "the command sent no such write (a GET, HEAD or DELETE may be replayed; a write with a key may be as well),"
-        " its precondition changed from one attempt to the next, or it was still at work at the deadline",
+        " key (the same in each attempt), a precondition, or Consul's cas, acquire or release. FAIL: it is sent again.",
+        "the command sent no such write (a GET, HEAD, DELETE or a write with a key may be replayed), its precondition"
+        " changed between attempts, or the command still ran at the deadline",
         "RFC 9110 section 9.2.2; Consul KV API",
         AMBIGUOUS_WRITES,
     ),
     VerdictClass(
         "amplification",
-        f"PASS: requests over operations while the fault lasts stay at or under {AMPLIFICATION:g} (or the product of"
-        " the layers' attempts that is declared).",
+        f"PASS: while the fault lasts, there are at most {AMPLIFICATION:g} requests for each operation (or the declared"
+        " product of the layers' attempts).",
         "no operation was due while a fault was in force",
         "Google SRE book, Handling Overload",
         (),
@@ -252,14 +252,14 @@ _VERDICTS = [
     ),
     VerdictClass(
         "no_storm",
-        "PASS: retries never push the rate of attempts past the declared capacity, under which operations alone stay.",
+        "PASS: retries never push the rate of attempts over the declared capacity; operations alone stay under it.",
         "the operations alone exceed the capacity",
         "Google SRE book, Addressing Cascading Failures",
         (),
     ),
     VerdictClass(
         "recovers",
-        "PASS: once the trigger is gone, with the load constant, goodput is back and stays, without retries being cut.",
+        "PASS: after the trigger is gone, with constant load, goodput comes back and stays, with retries unrestricted.",
         "the load did not stay constant, or nothing was measured after the fault",
         "Bronson et al., Metastable Failures in Distributed Systems, HotOS 2021",
         (),
@@ -273,16 +273,16 @@ _VERDICTS = [
     ),
     VerdictClass(
         "watch_resets",
-        "PASS: after an index that went backwards the next blocking query starts again at index 0 (or without one), and"
-        " the client does not spin (more than 10 queries in a second).",
+        "PASS: after an index went backwards, the next blocking query starts at index 0 (or without an index), and the"
+        " client does not spin (more than 10 queries in a second).",
         "the command made no blocking query",
         "Consul API documentation, Blocking Queries",
         ("index-backwards",),
     ),
     VerdictClass(
         "lock_reacquired",
-        "PASS: a lock that was lost to a fault is acquired again by the client.",
-        "no lock was held, or none was lost",
+        "PASS: the client acquires a lock again that it lost to a fault.",
+        "no lock was held, or no lock was lost",
         "Consul API documentation, Sessions",
         (),
     ),
@@ -290,7 +290,7 @@ _VERDICTS = [
 FIXES = {
     "present": "try again, a few times, after a failed connection, a timeout, 429, 500, 502, 503 and 504",
     "transport_only": "retry in your code: the HTTP library only replaces stale connections, which is not a retry",
-    "bounded": "end after a few attempts, and at a deadline",
+    "bounded": "give up after a few attempts, and at a deadline",
     "timeout_present": "set a timeout for each attempt, and a deadline for the whole operation",
     "backoff": "wait longer before each attempt than before the last one",
     "exponential": "double the wait each time, up to a limit",
@@ -301,7 +301,7 @@ FIXES = {
 }
 """What a client that fails a verdict of the battery should do."""
 FIX_OF_WRITES = (
-    "try again, a few times, only where the write was surely not carried out: after a refused connection, an unknown"
+    "try again, a few times, only if the write was surely not carried out: after a refused connection, an unknown"
     " name, 429 and 503 (when Retry-After says); after any other fault only with an {key}"
 )
 """The fix for `present` if a write may be applied twice: retry only what `idempotent_only` allows."""
@@ -309,11 +309,11 @@ VERDICTS: dict[str, VerdictClass] = {verdict.name: verdict for verdict in _VERDI
 
 BATTERY_PAIRS: tuple[tuple[str, str], ...] = tuple((v.name, f) for v in _VERDICTS for f in v.battery_faults)
 """Every (verdict, fault) that the battery judges. The timing verdicts (backoff, exponential, jitter) are judged on 503
-where the client retries on it, and otherwise on the first fault of LASTING that it does retry on, under that name."""
+if the client retries on it, otherwise on the first fault of LASTING on which it retries, and named after that fault."""
 EXPERIMENT_ONLY: tuple[str, ...] = tuple(v.name for v in _VERDICTS if not v.battery_faults)
 """The battery reports these as (name, "-") INVALID: one process for one operation cannot show them."""
 
-# How the confusion test runs a reference client: one operation a run, and the exit status says whether the caller
-# succeeded; `hashidrill retry --timeout 10s`. So a client that should PASS bounded gives up within 10 s, one with a
-# timeout has it at 2 s or less, and gaps to be judged are 0.1 s or longer (a first gap of 0 is fine).
+# The confusion test runs a reference client with `hashidrill retry --timeout 10s`: one operation a run, and the exit
+# status says whether the caller succeeded. So a client that should PASS bounded gives up within 10 s, a client with a
+# timeout sets 2 s or less, and gaps to be judged are 0.1 s or longer (a first gap of 0 is fine).
 CONFUSION_DEADLINE_S = 10.0

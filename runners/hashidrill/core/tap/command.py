@@ -1,4 +1,4 @@
-"""Runs a stranger's command: in a process group of its own, with a deadline, with bounded output, gone afterwards."""
+"""Runs a stranger's command in its own process group, with a deadline and bounded output, and leaves no process."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Ended:
     start_ns: int
     end_ns: int
     output: str
-    """The last part of its output, both streams."""
+    """The last part of the command's output, of both streams."""
     cpu_s: float = 0.0
-    """Processor time that it took, with the children that it waited for."""
+    """Processor time of the command and of the children that it waited for."""
 
     @property
     def ok(self) -> bool:
@@ -49,16 +49,16 @@ class Ended:
 
     @property
     def note(self) -> str:
-        """For a person: `exit status 22`."""
+        """How it ended, as text: `exit status 22`."""
         if self.status is None:
             return f"stopped {self.stopped}"
         return f"exit status {self.status}" if self.status >= 0 else f"killed by {signal.Signals(-self.status).name}"
 
     @property
     def crash(self) -> str:
-        """The last line of a Python traceback that ended it, if it names a mistake in code; "" for anything else.
+        """The last line of a Python traceback that ended the command, if it names an error in its code; otherwise "".
 
-        An error that the client raises about the answer (`requests.HTTPError`, OSError) is no mistake.
+        An error that the client raises about an answer (`requests.HTTPError`, OSError) is not an error in its code.
         """
         traced = self.output.rpartition("Traceback (most recent call last):")
         lines = [line for line in traced[2].splitlines() if _MISTAKE.match(line)] if traced[1] and self.status else []
@@ -83,7 +83,7 @@ def pointed_at(command: Sequence[str], url: str, environment: Mapping[str, str])
 
 
 def unrunnable(program: str) -> str:
-    """Why this program cannot be run, and a remedy; "" if it can."""
+    """Why this program cannot be run, and a remedy; "" if it can be run."""
     if shutil.which(program) is not None:
         return ""
     if (found := shutil.which(program, os.F_OK)) is not None:
@@ -100,11 +100,11 @@ async def run(
     started: Callable[[int], None] | None = None,
     namespace: str | None = None,
 ) -> Ended:
-    """Run it until it ends, `within_s` seconds are over, or `stop_when` (asked now and then) gives a reason.
+    """Runs the command until it ends, `within_s` seconds are over, or `stop_when` (called regularly) gives a reason.
 
-    `started` is called with its pid, which is that of its process group too. `namespace` is the path of the network
-    namespace that it runs in. No process of its process group is left afterwards. Raises UsageError for a command that
-    cannot be started, CommandError for one that floods its output.
+    `started` is called with its pid, which is also the id of its process group. `namespace` is the path of the network
+    namespace to run it in. No process of its process group is left afterwards. Raises UsageError if the command cannot
+    be started, CommandError if it floods its output.
     """
     start_ns = time.monotonic_ns()
     child = _Child(command, environment, namespace)
@@ -158,7 +158,7 @@ class _Child:
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], namespace: str | None = None) -> None:
-        """Raises UsageError for a command that cannot be started."""
+        """Raises UsageError if the command cannot be started."""
         if not command:
             raise UsageError("there is no command: write it after --, like `hashidrill retry -- curl -s {url}/v1/kv/x`")
         try:
@@ -171,10 +171,10 @@ class _Child:
             raise UsageError(f"{command[0]}: there is no such command; is it installed, and on PATH?") from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
-            raise UsageError(f"{command[0]}: it cannot be run: {reason}") from None
+            raise UsageError(f"{command[0]} cannot be run: {reason}") from None
         self.pid = self._process.pid
         self.news = asyncio.Event()
-        """It has exited, or flooded its output."""
+        """Set when the process has exited or flooded its output."""
         self.exited = self.flooded = False
         self.status: int | None = None
         self.cpu_s = 0.0
@@ -195,7 +195,7 @@ class _Child:
         return "\n".join(text for text in texts if text)
 
     def end(self) -> None:
-        """Kills the remaining processes of its group, which holds no others, and reads the rest of its output."""
+        """Kills the remaining processes of its own group, and reads the rest of its output."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         self._reap()

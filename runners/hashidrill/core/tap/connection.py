@@ -1,4 +1,4 @@
-"""One client connection of the tap: HTTP/1.1, and an eye on the client, which may go away at any time."""
+"""One client connection of the tap: HTTP/1.1, and a watch on the client, which may close it at any time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hashidrill.core.tap.wire import Reply, Request, origin_form
 
 _LARGEST_BODY_BYTES = 64 * 1024 * 1024
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
-"""SO_LINGER, on, 0 seconds: close() sends RST and throws away what is unsent (socket(7))."""
+"""SO_LINGER, on, 0 seconds: close() sends RST and drops unsent data (socket(7))."""
 
 
 class ClientGoneError(Exception):
@@ -27,12 +27,12 @@ class Connection(asyncio.Protocol):
     def __init__(self, serve: Callable[[Connection], Awaitable[None]]) -> None:
         self._serve = serve
         self.arrived_ns = 0
-        """When the first byte of the request at hand came; 0: not yet."""
+        """When the first byte of the current request came; 0 if none has come yet."""
         self.gone = False
         self._unread = bytearray()
         """The bytes after the current request."""
         self._head = wire.Head(b"", [])
-        """Of the current request."""
+        """The head of the current request."""
         self._asking = False
         self.task: asyncio.Task[None] | None = None
         self._over = False
@@ -59,7 +59,7 @@ class Connection(asyncio.Protocol):
         self._leave()
         return False
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - of asyncio's protocol
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's protocol has it
         self._leave()
 
     def pause_writing(self) -> None:
@@ -73,7 +73,7 @@ class Connection(asyncio.Protocol):
     # called by the tap
 
     async def request(self) -> Request | None:
-        """The next request, without its body; None when the client closes instead. Raises wire.ProtocolError."""
+        """The next request, without its body; None if the client closes instead. Raises wire.ProtocolError."""
         while (head := wire.take_request(self._unread)) is None:
             if self.gone:
                 return None
@@ -94,14 +94,14 @@ class Connection(asyncio.Protocol):
         return body
 
     async def unless_gone(self, ask: Callable[[Request], Awaitable[Reply]], request: Request) -> Reply:
-        """The answer of `ask`. Raises ClientGoneError, and cancels it, as soon as the client closes."""
+        """The answer of `ask`. When the client closes, cancels `ask` and raises ClientGoneError."""
         if self.gone:
             raise ClientGoneError
         self._asking = True
         try:
             return await ask(request)
         except asyncio.CancelledError:
-            # by `_leave`, unless the tap closes (too): then it stays cancelled
+            # `_leave` cancelled it, unless the tap closes (too): then it stays cancelled
             if self.gone and self.task.uncancel() == 0:
                 raise ClientGoneError from None
             raise
@@ -114,7 +114,7 @@ class Connection(asyncio.Protocol):
             await self._wait()
 
     async def reply(self, reply: Reply, *, head: bool) -> None:
-        """Send a whole reply; `head`: to a HEAD request, so without its body. Raises wire.ProtocolError."""
+        """Sends a whole reply, without its body if `head` (it answers a HEAD request). Raises wire.ProtocolError."""
         if b"close" in reply.header(b"connection").lower():
             self._head.keeps = False
         self.transport.write(wire.reply_bytes(reply, to_head=head, last=not self._head.keeps))
@@ -126,12 +126,12 @@ class Connection(asyncio.Protocol):
         self.transport.write(data)
 
     def next(self) -> bool:
-        """Get ready for another request on this connection; False when it cannot have one."""
+        """Prepares for another request on this connection; returns False if there can be none."""
         self.arrived_ns = time.monotonic_ns() if self._unread else 0
         return self._head.keeps
 
     def reset(self) -> None:
-        """RST, now."""
+        """Sends RST at once."""
         raw: socket.socket | None = self.transport.get_extra_info("socket")
         if raw is not None:
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
@@ -142,7 +142,7 @@ class Connection(asyncio.Protocol):
         self.transport.close()
 
     def stop(self) -> None:
-        """The tap closes. Idempotent."""
+        """Ends the connection because the tap closes. Idempotent."""
         if self.task is not None and not self._over:
             self.task.cancel()
         self._over = True

@@ -1,8 +1,7 @@
-"""Observes a tap from outside: one exchange over a connection of its own, in hand-written HTTP/1.1.
+"""Observes a tap from outside: one exchange over its own connection, in hand-written HTTP/1.1.
 
-It shares no code with the tap, not even the parser of replies. It sends its request in pieces, so that it can tell
-after which piece a reset comes. The request is a GET that an agent of Consul answers by itself, with or without a
-leader.
+The observer shares no code with the tap, not even the parser of replies. It sends its request in pieces, to see after
+which piece a reset comes. The request is a GET that a Consul agent answers by itself, with or without a leader.
 """
 
 import asyncio
@@ -13,17 +12,17 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 PAUSE_S = 0.1
-"""How long to wait, between two pieces, for a reset that does not need the next one."""
+"""How long to wait between two pieces for a reset that does not need the next piece."""
 TURNS = 40
-"""Also this many turns of the event loop, which the tap shares: on a machine that is busy, or was suspended, time
-passes without any progress, and a reset could seem to need the next piece.
+"""The observer also waits for this many turns of the event loop, which the tap shares: on a busy or suspended machine,
+time passes without any progress, and a reset could seem to need the next piece.
 """
 PATIENCE_S = 2.0
-"""A later reply is not expected: the agents' answer takes milliseconds."""
+"""A later reply counts as none: agents answer within milliseconds."""
 _OWN_PATH = "/v1/agent/members"
 _WATCHED_PATH = "/v1/catalog/nodes?stale"
 _LOWEST_INDEX = 4
-"""From here on, half of an index differs from the requested one and from one below it."""
+"""From this index on, half of an index differs from the requested index and from the one below it."""
 
 
 class _EndError(Exception):
@@ -39,7 +38,8 @@ class _Reply:
 async def exchange(url: str, fault: str) -> str:
     """The name of the fault that hit this exchange, or its result: `200`, `refused`.
 
-    `fault` decides the kind of exchange: faults of reused connections need two requests, the index a blocking query.
+    `fault` decides the kind of exchange: faults of reused connections need two requests, index-backwards a blocking
+    query.
     """
     split = urlsplit(url)
     try:
@@ -131,7 +131,7 @@ async def _reply(reader: asyncio.StreamReader, where: str) -> _Reply:
 
 
 def _parsed(head: bytes) -> _Reply:
-    """Uses Python's own parser, because the tap has others."""
+    """Uses Python's own parser, because the tap uses others."""
     first, _, rest = head.partition(b"\r\n")
     headers = http.client.parse_headers(io.BytesIO(rest))
     return _Reply(int(first.split()[1]), {name.lower(): value for name, value in headers.items()})

@@ -1,10 +1,10 @@
 """Scripts that decide for each attempt whether, and how, the tap fails it.
 
-First("503", 2)                  the first two attempts, then pass
-Always("hang")                   every one
+First("503", 2)                  fails the first two attempts, then passes all
+Always("hang")                   fails every attempt
 WithProbability("503", 0.1, seed=7)
-ForSeconds("refused", 2.0)       from the first attempt, or from `begin()`, on
-InTurn(["503", "", "502"])       by position; "" passes; whatever comes after the end passes
+ForSeconds("refused", 2.0)       fails attempts for 2 s from the first attempt, or from `begin()`, on
+InTurn(["503", "", "502"])       fails by position; "" passes, and all attempts after the end pass
 Nothing()
 """
 
@@ -19,7 +19,7 @@ from hashidrill.core.tap.attempts import SECOND
 from hashidrill.core.tap.catalogue import FAULTS
 
 UNSEEN = frozenset({"refused", "dns"})
-"""The tap's door or the name server gives these; no connection is ever made."""
+"""Faults that the tap's door or the name server injects; no connection is ever made."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Moment:
     now_ns: int
     reused: bool = False
     blocking: bool = False
-    """The request is a blocking query at an index."""
+    """Whether the request is a blocking query at an index."""
 
 
 class Plan(Protocol):
@@ -40,18 +40,18 @@ class Plan(Protocol):
         """All faults that the plan can inject."""
 
     def decide(self, moment: Moment) -> str:
-        """The name of the fault for this attempt, or "". The tap then gives it, and `decide` counts it."""
+        """The name of the fault for this attempt, or "". The tap then injects it, and `decide` counts it."""
 
 
 def check_fault(name: str) -> str:
-    """The name itself. Raises UsageError with near names for one that is not in the catalogue."""
+    """The name itself. Raises UsageError with similar names if it is not in the catalogue."""
     if name not in FAULTS:
         raise UsageError(f"the tap has no fault {name!r}: {near(name, FAULTS)}")
     return name
 
 
 def fits(fault: str, moment: Moment) -> bool:
-    """Whether a fault can be given now: some need a new connection, some a reused one, some a whole request."""
+    """Whether a fault can be injected now: some need a new connection, some a reused one, some a whole request."""
     if fault in UNSEEN:
         return False
     if fault == "index-backwards":
@@ -67,13 +67,13 @@ class Nothing:
 
     faults: Sequence[str] = ()
 
-    def decide(self, moment: Moment) -> str:  # noqa: ARG002 - of the protocol
+    def decide(self, moment: Moment) -> str:  # noqa: ARG002 - the protocol has it
         return ""
 
 
 @dataclass
 class First:
-    """Fails the first `count` attempts that the fault can strike; then passes all."""
+    """Fails the first `count` attempts that the fault can hit; then passes all."""
 
     fault: str
     count: float = 1
@@ -93,14 +93,14 @@ class First:
         return self.fault
 
 
-def Always(fault: str) -> First:  # noqa: N802 - reads as the other plans do
-    """Every attempt fails so."""
+def Always(fault: str) -> First:  # noqa: N802 - named like the other plans
+    """Fails every attempt with this fault."""
     return First(fault, float("inf"))
 
 
 @dataclass
 class WithProbability:
-    """Fails each attempt in this way with a probability from 0 to 1; the same seed makes the same choices."""
+    """Fails each attempt with this fault with a probability from 0 to 1; the same seed makes the same choices."""
 
     fault: str
     probability: float
@@ -127,7 +127,7 @@ class WithProbability:
 
 @dataclass
 class ForSeconds:
-    """Attempts fail so for `seconds`, counted from the first one (or from `begin`); then all pass."""
+    """Fails attempts for `seconds`, counted from the first attempt (or from `begin`); then passes all."""
 
     fault: str
     seconds: float
@@ -141,8 +141,8 @@ class ForSeconds:
         return (self.fault,)
 
     def begin(self, now_ns: int) -> None:
-        """The time runs from now on. The tap calls this as soon as it opens, for a fault that lets no attempt
-        through.
+        """Counts the seconds from now on. The tap calls this when it opens, for a fault under which it sees no
+        attempts.
         """
         self.began_ns = now_ns
 
@@ -156,7 +156,7 @@ class ForSeconds:
 
 @dataclass
 class InTurn:
-    """The fault of each attempt by its position; an empty name passes; all after the last one pass."""
+    """The fault of each attempt by its position. An empty name passes the attempt, and later attempts all pass."""
 
     faults: Sequence[str]
     position: int = 0
@@ -180,8 +180,8 @@ class InTurn:
 class OnceReused:
     """Fails the first request on a reused connection. A client with a single request is led to a second one.
 
-    `redirect`: the first request of a fresh connection is answered 307 to the same place, so that a client which
-    follows redirects reuses the connection. `redirected` says whether the tap has done so.
+    `redirect`: the first request of a fresh connection is redirected (307) to the same place, so that a client which
+    follows redirects reuses the connection. `redirected` says whether the tap has done that.
     """
 
     fault: str
@@ -200,7 +200,7 @@ class OnceReused:
         return self.fault
 
     def takes_redirect(self, moment: Moment) -> bool:
-        """Whether this request is to be answered with a redirect to itself."""
+        """Whether the tap answers this request with a redirect to itself."""
         if not self.redirect or self.redirected or moment.reused:
             return False
         self.redirected = True

@@ -1,12 +1,11 @@
-"""The tap: an HTTP/1.1 proxy in front of an upstream that fails attempts by plan, and records each of them.
+"""The tap: an HTTP/1.1 proxy in front of an upstream. It fails attempts by plan, and records each attempt.
 
     async with Tap(HttpUpstream("http://127.0.0.1:8500"), First("503", 2)) as tap:
         ...  # point a client at tap.url
     tap.attempts
 
-`refused` is real: the port is bound, and no process listens on it until the plan ends; the attempts are counted by
-their SYNs (hashidrill.core.tap.tap). Every RST is real too: SO_LINGER 0, then close.
-
+`refused` is real: the port is bound, and no process listens on it until the plan ends. The attempts are counted by
+their SYNs (`Door.shut`). Every RST is real too: SO_LINGER 0, then close.
 """
 
 from __future__ import annotations  # ssl is loaded on first use
@@ -44,7 +43,7 @@ BACKLOG = 512
 
 
 class Door:
-    """One bound port of `host`. `port` 0 takes a free one."""
+    """One bound port of `host`. With `port` 0, it binds a free port."""
 
     def __init__(self, host: str, port: int = 0) -> None:
         self.host, self.port = host, port
@@ -56,7 +55,7 @@ class Door:
 
     def bind(self) -> None:
         """Raises FaultError if it cannot bind the address."""
-        # asyncio sets TCP_NODELAY only where the protocol is named; else a reply waits for the ACK of the one before
+        # asyncio sets TCP_NODELAY only if the protocol is named; otherwise a reply waits for the previous one's ACK
         made = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         # connections of an earlier socket on this port may still be closing
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -75,7 +74,7 @@ class Door:
         return self.socket
 
     async def open(self, listen: Callable[[], Awaitable[asyncio.Server]]) -> None:
-        """Listen, if it does not yet."""
+        """Listens, unless it does already."""
         self._unwatch()
         if self._server is None:
             self._server = await listen()
@@ -88,10 +87,10 @@ class Door:
         count: float = float("inf"),
         seconds: float | None = None,
     ) -> None:
-        """Refuses connections, `count` of them or for `seconds`; then opens.
+        """Refuses `count` connections, or all for `seconds`; then opens.
 
-        `refused` is called with the time of each, in ns. Raises FaultError without the right to see packets, because
-        refused attempts must be counted.
+        `refused` is called with the time of each refusal, in ns. Raises FaultError if this process may not see packets,
+        because refused attempts must be counted.
         """
         self._unwatch()
         if self._server is not None:
@@ -105,21 +104,21 @@ class Door:
         def look() -> None:
             nonlocal seen, listening_ns
             while (stamp_ns := _next_syn_ns(watcher)) is not None:
-                # stamps are of the wall clock, which may be set at any time: how old they are is known only now
+                # stamps are by the wall clock, which may be set at any time: their age is known only now
                 at_ns = time.monotonic_ns() - max(0, time.time_ns() - stamp_ns)
                 if listening_ns and at_ns > listening_ns:
-                    continue  # it was let in
+                    continue  # it was accepted
                 seen += 1
                 refused(at_ns)
-            # those for which the kernel had no room: some 270 come in the time for which a busy machine holds us up
+            # SYNs for which the kernel had no room: some 270 may come while a busy machine delays this process
             dropped = _dropped(watcher)
             if not listening_ns:
                 seen += dropped
                 for _ in range(dropped):
                     refused(time.monotonic_ns())
-            # all of these were refused; the kernel gives no timestamps for the first packets
+            # all of them were refused; the kernel gives no timestamps for the first packets
             if seen >= count and not listening_ns:
-                self.bound().listen(BACKLOG)  # at once, since some clients come back within a millisecond
+                self.bound().listen(BACKLOG)  # at once: some clients retry within a millisecond
                 listening_ns = time.monotonic_ns()
                 self._opening = loop.create_task(self.open(listen))
                 look()
@@ -166,7 +165,7 @@ def can_count_refusals() -> bool:
 
 
 def _next_syn_ns(watcher: socket.socket) -> int | None:
-    """When the kernel saw the next SYN, in ns of the wall clock; None when there is none left."""
+    """When the kernel saw the next SYN, in ns of the wall clock; None if no SYN is left."""
     try:
         _, ancillary, _, _ = watcher.recvmsg(_SNAP_BYTES, _ANCILLARY_BYTES)
     except BlockingIOError:
@@ -224,22 +223,22 @@ _DRIP_BYTES = 65536
 _LEADERLESS = b"No cluster leader"
 """Consul's message with its 500."""
 _ACCEPT_TURNS = 4
-"""Turns of its loop that asyncio needs at most from accepting a connection to calling us."""
+"""The most turns of its loop that asyncio needs between accepting a connection and calling the tap."""
 
 
 def _nothing() -> None:
-    """Does nothing, for a tap without an observer of waiting requests."""
+    """Does nothing, for a tap that reports no waiting requests."""
 
 
 class Tap:
-    """Listens on `host`, passes on to `upstream` (a script unless one is given), and fails what `plan` says.
+    """Listens on `host`, passes requests on to `upstream` (by default a script), and fails attempts by `plan`.
 
-    `tls` makes it listen with TLS. `longest_wait_s` shortens the `wait` of blocking queries, so that they come back
-    sooner than the client asked. `on_attempt` is called with each attempt once it is over. `on_begin` is called with
+    `tls` makes it listen with TLS. `longest_wait_s` shortens the `wait` of blocking queries, so that they return
+    sooner than the client asked. `on_attempt` is called with each attempt when it is over. `on_begin` is called with
     the start (nanoseconds of CLOCK_MONOTONIC) of each request that waits for an answer, except blocking queries, which
-    wait because they are to; what it returns is called at the end. `operation` is noted with each attempt.
-    `retry_after_s` is what the faults with Retry-After tell. `said_in` is the header by which a client says which
-    operation it is at, in small letters.
+    wait on purpose; the function that it returns is called at the end. `operation` is noted with each attempt.
+    `retry_after_s` is the value of Retry-After in the faults with it. `said_in` is the header, in small letters, with
+    which a client names the operation of a request.
     """
 
     def __init__(
@@ -276,7 +275,7 @@ class Tap:
 
     @property
     def attempts(self) -> list[Attempt]:
-        """The finished attempts, in order of their start. All attempts, once the tap is closed."""
+        """The finished attempts, in order of their start; after the tap is closed, all attempts."""
         return sorted(self._ended, key=lambda attempt: attempt.start_ns)
 
     @property
@@ -295,7 +294,7 @@ class Tap:
         self._door.bind()
         try:
             await self.give(self.plan)
-        except BaseException:  # then __aexit__ is not called
+        except BaseException:  # __aexit__ is not called then
             await self.close()
             raise
         return self
@@ -327,12 +326,12 @@ class Tap:
         self._open.clear()
 
     def unseen(self, fault: str, at_ns: int = 0) -> None:
-        """Records an attempt without a connection: refused, or stuck at a name. 0 is now."""
+        """Records an attempt without a connection: refused, or with a failed name lookup. `at_ns` 0 means now."""
         at_ns = at_ns or time.monotonic_ns()
         self.note(Attempt(at_ns, at_ns, 0, fault=fault, operation=self.operation))
 
     def note(self, attempt: Attempt) -> None:
-        """Record an attempt that is over."""
+        """Records an attempt that is over."""
         self._ended.append(attempt)
         self.first_attempt.set()
         if self._on_attempt is not None:
@@ -393,7 +392,7 @@ class _Exchange:
         self.tap.first_attempt.set()
 
     async def run(self) -> bool:
-        """Whether the connection can have another request."""
+        """Handles the request. Returns whether the connection can have another one."""
         over = self.tap.begun(self.noted["start_ns"], blocking=self.blocking)
         moment = Moment(self.noted["start_ns"], reused=self.noted["reused"], blocking=self.blocking)
         plan = self.tap.plan
@@ -414,7 +413,7 @@ class _Exchange:
             self.noted["abandoned"] = "status" not in self.noted
             raise
         finally:
-            # the end of the whole exchange, unless a part of it was noted as its end before
+            # the end of the whole exchange, unless the end of the answer was noted before
             self.noted.setdefault("end_ns", time.monotonic_ns())
             self.tap.note(Attempt(**self.noted))
             over()
@@ -506,7 +505,7 @@ class _Exchange:
             return reply
         value = str(seconds)
         if retry_after == "date":
-            # a date has whole seconds: the next one after the seconds are over
+            # a date has whole seconds: use the first one at least `seconds` from now
             now = datetime.now(UTC)
             until = (now + timedelta(seconds=seconds + 1)).replace(microsecond=0)
             value = format_datetime(until, usegmt=True)

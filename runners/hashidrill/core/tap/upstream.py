@@ -28,7 +28,7 @@ _HOP_BY_HOP = {
 
 
 class UpstreamError(HashidrillError):
-    """The upstream cannot be reached, or does not speak HTTP, so the results say nothing about the client."""
+    """The upstream cannot be reached or does not speak HTTP, so the results say nothing about the client."""
 
     exit_code = 3
 
@@ -49,7 +49,7 @@ class Upstream(Protocol):
 
 
 class HttpUpstream:
-    """A server at an address; `local_address` is where its connections come from. Raises UsageError for no URL."""
+    """A server at a URL; connections come from `local_address`. Raises UsageError if `url` is not a URL."""
 
     def __init__(self, url: str, *, trust: ssl.SSLContext | None = None, local_address: str | None = None) -> None:
         split = urlsplit(url)
@@ -70,7 +70,7 @@ class HttpUpstream:
 
 
 class _HttpLink:
-    """A keep-alive connection to the server; opened at the first use, and again after the server has closed it."""
+    """A keep-alive connection to the server. It opens at the first use, and again after the server has closed it."""
 
     def __init__(self, upstream: HttpUpstream) -> None:
         self._upstream = upstream
@@ -80,7 +80,7 @@ class _HttpLink:
         headers = [(name, value) for name, value in request.headers if name not in _HOP_BY_HOP]
         if request.body or request.method in {"POST", "PUT", "PATCH"}:
             headers.append((b"content-length", b"%d" % len(request.body)))
-        if not any(name == b"host" for name, _ in headers):  # HTTP/1.0 has none
+        if not any(name == b"host" for name, _ in headers):  # HTTP/1.0 needs no Host
             headers.append((b"host", self._upstream.host.encode()))
         try:
             if self._connection is None or self._connection.over:
@@ -91,7 +91,7 @@ class _HttpLink:
             reason = str(error) or type(error).__name__
             raise UpstreamError(f"the upstream {self._upstream.url} did not answer: {reason}") from None
         except asyncio.CancelledError:
-            self.close()  # half an exchange is left in it
+            self.close()  # the connection is in the middle of an exchange
             raise
 
     def close(self) -> None:
@@ -109,7 +109,7 @@ class _HttpLink:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection to the server, with at most one request under way."""
+    """One connection to the server, with at most one request in flight."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -118,10 +118,10 @@ class _Connection(asyncio.Protocol):
         self._unread = bytearray()
         self._head: wire.Head | None = None
         self.over = False
-        """Whether it can take no further request."""
+        """Whether the connection is closed to further requests."""
 
     def ask(self, request: Request) -> asyncio.Future[Reply]:
-        """Send it. The reply comes, or OSError, EOFError, wire.ProtocolError."""
+        """Sends the request. The future gets the reply, or OSError, EOFError or wire.ProtocolError."""
         self._to_head, self._head = request.method == "HEAD", None
         self._answered = self._loop.create_future()
         self._transport.write(wire.request_bytes(request))
@@ -156,7 +156,7 @@ class _Connection(asyncio.Protocol):
         self.over = True
         if self._answered.done():
             return
-        if error is None:  # that may be the end of the reply
+        if error is None:  # the close may be the end of the reply
             self._read(ended=True)
         else:
             self._answered.set_exception(error)
@@ -174,7 +174,7 @@ class _Connection(asyncio.Protocol):
             self._answered.set_result(Reply(self._head.status, headers, body, self._head.first))
 
     def _take(self, *, ended: bool) -> bytes | None:
-        """The body of the final reply, once it is whole."""
+        """The body of the final reply; None while it is incomplete."""
         while self._head is None and (head := wire.take_reply(self._unread, to_head=self._to_head)) is not None:
             if head.status >= 200:
                 self._head, self._rest = head, wire.Body(head)
@@ -204,7 +204,7 @@ class Scripted:
 
 
 def consul_like(request: Request) -> Reply:
-    """Success, in the shape that Consul, Nomad or Vault would give it, as far as a client has to parse it."""
+    """A success, in the form in which Consul, Nomad or Vault would report it, as far as clients parse it."""
     path = urlsplit(request.target).path
     headers = [(b"content-type", b"application/json"), (b"x-consul-index", b"42"), (b"x-nomad-index", b"42")]
     value: object = {"ok": True, "data": {"data": {"key": "value"}, "metadata": {"version": 1}}, "auth": None}

@@ -1,8 +1,8 @@
 """HTTP/1.1 as the tap reads and writes it: the head of a message, then its body.
 
-httptools, Node's parser in C, reads heads and chunks, in a fraction of the CPU that a parser in Python takes. httptools
-knows a fixed list of methods, without Vault's LIST, so it gets PUT in place of each method except CONNECT, whose target
-has another form. Messages that httptools accepts and HTTP forbids are refused here.
+httptools (Node's parser, in C) reads heads and chunks with a fraction of the CPU of a parser in Python. It knows a
+fixed list of methods, without Vault's LIST. So each method is replaced by PUT for it, except CONNECT, whose target has
+another form. Messages that httptools accepts but HTTP forbids are refused here.
 """
 
 import re
@@ -25,12 +25,12 @@ _REPLY_HEAD = re.compile(rb"HTTP/1\.1 [2-5]\d\d %s\r\n(?:%s: [^\x00\r\n]*\r\n)*\
 
 
 class ProtocolError(Exception):
-    """A message is not HTTP/1.1, or of a kind that the tap does not speak."""
+    """A message is not HTTP/1.1, or is of a kind that the tap does not support."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A whole request, its target in origin form."""
+    """A whole request, with its target in origin form."""
 
     method: str
     target: str
@@ -40,7 +40,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A whole reply; the headers are end to end ones only."""
+    """A whole reply, with only end-to-end headers."""
 
     status: int
     headers: Headers
@@ -53,7 +53,7 @@ class Reply:
 
 
 def origin_form(target: bytes) -> str:
-    """The path and query of a request's target, which a client that uses a proxy gives as a whole URL."""
+    """The path and query of a request's target, which is a whole URL if the client uses a proxy."""
     text = target.decode("ascii", errors="replace")
     if "://" in text[:9]:
         rest = text.partition("://")[2]
@@ -70,19 +70,19 @@ class Head:
     method: str = ""
     status: int = 0
     keeps: bool = True
-    """The connection can have another message after this one."""
+    """Whether the connection can have another message after this one."""
     length: int | None = 0
     """The length of the body in bytes; None if the body comes in chunks or ends with the connection."""
     chunked: bool = False
 
     @property
     def waits(self) -> bool:
-        """The client sends the body once it has read `100 Continue`."""
+        """Whether the client sends the body only after it has read `100 Continue`."""
         return any(name == b"expect" and value.lower() == b"100-continue" for name, value in self.headers)
 
 
 def take_request(data: bytearray) -> Head | None:
-    """Removes the head of a request from the start of `data`; None: it is not whole yet. Raises ProtocolError."""
+    """Removes the head of a request from the start of `data`; None if it is incomplete. Raises ProtocolError."""
     head = _whole_head(data)
     if head is None:
         return None
@@ -92,13 +92,13 @@ def take_request(data: bytearray) -> Head | None:
     heard.feed(httptools.HttpRequestParser(heard), head if method == b"CONNECT" else b"PUT" + head[line.end(1) :])
     chunked, length, keeps, hosts = _framing(heard.fields, minor)
     if hosts != 1 and (hosts or minor == b"1"):
-        raise ProtocolError(f"it has {hosts} Host")
+        raise ProtocolError(f"it has {hosts} Host headers")
     length = None if chunked else length or 0
     return Head(heard.first, heard.fields, method.decode(), keeps=keeps, length=length, chunked=chunked)
 
 
 def take_reply(data: bytearray, *, to_head: bool) -> Head | None:
-    """Removes the head of a reply from the start of `data`; None: it is not whole yet. Raises ProtocolError.
+    """Removes the head of a reply from the start of `data`; None if it is incomplete. Raises ProtocolError.
 
     `to_head`: the request was HEAD, so no body follows.
     """
@@ -128,9 +128,9 @@ class Body:
         self._chunks = _Chunks() if head.chunked else None
 
     def take(self, data: bytearray, *, ended: bool = False) -> bytes | None:
-        """The body, removed from the start of `data`; None: it is not whole yet.
+        """The body, removed from the start of `data`; None if it is incomplete.
 
-        `ended`: nothing more will come. Raises ProtocolError.
+        `ended`: no more data will come. Raises ProtocolError.
         """
         length = self._head.length
         if self._chunks is not None:
@@ -159,7 +159,7 @@ def reply_bytes(reply: Reply, *, to_head: bool = False, last: bool = False) -> b
     """The reply's bytes on the wire, with the length of the body, or in chunks if the reply says so. Raises
     ProtocolError.
 
-    `to_head`: to a HEAD request, so without the body; `last`: the connection closes after it.
+    `to_head`: it answers a HEAD request, so the body is left out. `last`: the connection closes after it.
     """
     body, chunked, length = reply.body, False, b"%d" % len(reply.body)
     headers: Headers = []
@@ -189,8 +189,8 @@ def reply_bytes(reply: Reply, *, to_head: bool = False, last: bool = False) -> b
 class _Heard:
     """Receives one head from a parser of httptools.
 
-    The parser holds this object, but not the reverse: to collect a reference cycle for each message would take as long
-    as reading the message.
+    The parser refers to this object, but this object not to the parser: to collect a reference cycle for each message
+    would take as long as to read the message.
     """
 
     def __init__(self) -> None:
@@ -207,7 +207,7 @@ class _Heard:
         except httptools.HttpParserError as error:
             raise ProtocolError(str(error)) from None
         if not self._whole:
-            raise ProtocolError("the head is not whole")
+            raise ProtocolError("the head is incomplete")
 
     def on_url(self, part: bytes) -> None:
         self.first += part
@@ -231,7 +231,7 @@ class _Chunks:
         self._parser.feed_data(b"PUT / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n")
 
     def feed(self, data: bytearray) -> None:
-        """Removes what it decodes from `data`: line by line, as the body ends with a line. Raises ProtocolError."""
+        """Decodes and removes lines of `data` one by one, because the body ends with a line. Raises ProtocolError."""
         try:
             while data and not self.over:
                 size = data.find(b"\n") + 1 or len(data)
@@ -266,7 +266,7 @@ def _first_line(form: re.Pattern[bytes], head: bytes) -> re.Match[bytes]:
 
 
 def _framing(fields: Headers, minor: bytes) -> tuple[bool, int | None, bool, int]:
-    """(the body is in chunks, its length if given, the connection goes on, number of Host). Raises ProtocolError."""
+    """(body in chunks?, its length if given, connection kept?, number of Host headers). Raises ProtocolError."""
     chunked, length, keeps, hosts = False, None, minor == b"1", 0
     for name, value in fields:
         if name == b"host":

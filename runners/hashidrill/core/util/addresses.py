@@ -14,7 +14,7 @@ class Addressed(Protocol):
 
 
 class Addresses(Mapping[str, str]):
-    """Name -> address of hosts, read at each access: a recreated pod has a new address."""
+    """The hosts' addresses by name, read at each access: a recreated pod has a new address."""
 
     def __init__(self, hosts: Iterable[Addressed]) -> None:
         self._hosts = {host.name: host for host in hosts}

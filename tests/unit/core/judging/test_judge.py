@@ -130,7 +130,7 @@ class TestInvalidRuns:
 
     def test_a_load_that_did_nothing(self, builder):
         builder.fault("disk.latency", at=10, until=30)
-        assert reasons(builder) == ["load kv-writes did not do a single operation"]
+        assert reasons(builder) == ["load kv-writes did not perform a single operation"]
 
     def test_an_experiment_that_does_not_read(self, builder):
         recording = good(builder).build()

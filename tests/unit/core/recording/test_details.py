@@ -77,7 +77,7 @@ def test_a_table_whose_name_is_no_plain_name_is_never_put_into_a_statement(recor
 
 @pytest.mark.parametrize("detail", [Detail("x y", {}), Detail("x", {'"': 1}), Detail("x", {"operation_id": 1})])
 def test_names_that_are_no_columns_are_refused_before_anything_is_written(detail):
-    with pytest.raises(ValueError, match="have names like lock_index"):
+    with pytest.raises(ValueError, match="must be like lock_index"):
         table_of(detail)
 
 

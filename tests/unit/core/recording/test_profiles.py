@@ -103,4 +103,4 @@ def test_a_profile_that_was_changed_after_the_run_damages_the_recording(tmp_path
     recording = profiled(tmp_path / "run").build()
     assert damage(recording) == []
     (recording.path / taken(recording)[1].file).write_bytes(encoded(HEALTHY, at=15))
-    assert "is not what the run left" in damage(recording)[0]
+    assert "has changed since the run" in damage(recording)[0]

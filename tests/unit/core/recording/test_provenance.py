@@ -166,7 +166,7 @@ class TestWhatWasResolved:
         recording = project.recorded()
         path = recording.path / provenance.HYPOTHESES_NAME
         path.write_text(path.read_text().replace("at_most", "at_mist"))
-        assert any("hypotheses.json is not what the run left" in reason for reason in damage(recording))
+        assert any("hypotheses.json has changed since the run" in reason for reason in damage(recording))
 
     def test_the_same_hypotheses_need_no_word(self, project):
         verdict = judge(project.recorded(), near_to=project.path)
@@ -196,7 +196,7 @@ class TestWhatWasResolved:
         assert judge(recording, recorded_hypotheses=strict).verdict is Verdict.FAIL
         verdict = judge(recording)
         assert verdict.verdict is Verdict.INVALID
-        assert "the shipped one differs from the one that the run used" in verdict.judgements[0].text
+        assert "the shipped hypothesis differs from the one that the run used" in verdict.judgements[0].text
 
     @pytest.mark.lie
     def test_others_are_used_and_named(self, project):
@@ -251,7 +251,7 @@ class TestRecordedHypotheses:
         plant(project.hypotheses, OWN + "    assert False\n")
         verdict = judge(recording, near_to=project.path, recorded_hypotheses=True)
         assert [judgement.finding for judgement in verdict.judgements] == [finding]
-        assert "Python from inside of it was run" in verdict.notes[0]
+        assert "Python code from the recording was run" in verdict.notes[0]
 
     def test_the_text_of_an_assertion_is_told(self, project):
         [judgement] = judge(project.recorded(5), recorded_hypotheses=True).judgements
@@ -260,7 +260,7 @@ class TestRecordedHypotheses:
     def test_one_that_is_not_kept_is_invalid(self, lost):
         [judgement] = judge(lost, recorded_hypotheses=True).judgements
         assert judgement.finding is Finding.INVALID
-        assert f"no source of '{LOSES}' is kept there" in judgement.text
+        assert f"it holds no source of '{LOSES}'" in judgement.text
 
     def test_a_source_that_is_not_what_its_hash_says_is_not_run(self, project, monkeypatch):
         recording = project.recorded()

@@ -180,7 +180,7 @@ class TestDamage:
         edit_database(recorded, cut)
         verdict = judge(again(recorded))
         assert verdict.verdict is Verdict.INVALID
-        assert "the recording is damaged: recording.sqlite is not what the run left" in verdict.invalid[0]
+        assert "the recording is damaged: recording.sqlite has changed since the run" in verdict.invalid[0]
         assert [judgement.finding for judgement in verdict.judgements] == [Finding.INVALID]
 
     def test_how_much_is_missing_is_said(self, recorded):
@@ -257,7 +257,7 @@ class TestDamage:
 
     def test_run_json_that_was_edited_is_damage(self, recorded):
         recording_writer.write_run(recorded.path, {**recorded.run, "versions": {"consul": "1.99"}})
-        assert "run.json is not what the run left" in judge(again(recorded)).invalid[0]
+        assert "run.json has changed since the run" in judge(again(recorded)).invalid[0]
 
     def test_what_the_runner_adds_after_the_seal_is_no_damage_and_counts(self, recorded):
         with Journal(recorded.path / JOURNAL_NAME, Clock()) as journal:

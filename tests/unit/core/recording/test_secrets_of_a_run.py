@@ -167,7 +167,7 @@ def test_a_kept_undo_that_is_gone_or_not_ours_is_said_to_be_and_nothing_is_guess
 
 def test_a_journal_without_a_place_for_undos_says_that_nothing_was_kept():
     shown = Undos(None, Redactor()).for_journal({"fault_id": "0", "prior": {"encrypt": GOSSIP}})
-    with pytest.raises(FaultError, match=r"Their place \(nowhere\)"):
+    with pytest.raises(FaultError, match=r"Their file \(nowhere\)"):
         Undos(None, Redactor()).restored(shown)
 
 

@@ -82,7 +82,7 @@ def test_a_run_that_calls_itself_by_the_id_of_another_one_is_not_ours(run, tmp_p
 def test_an_id_that_is_no_name_leads_to_no_file(run, run_id):
     with Journal(run / "journal.jsonl", Clock()) as journal:
         journal.write("run", id=run_id, attached={"name": "staging"})
-    with pytest.raises(NotOursError, match="which run it is of"):
+    with pytest.raises(NotOursError, match="which run it belongs to"):
         our_run(run)
 
 
