@@ -1,4 +1,4 @@
-"""The files of a Git revision in a folder, as a checkout has them; work tree, index and HEAD stay unchanged."""
+"""Writes the files of a Git revision to a folder, like a checkout; work tree, index and HEAD stay unchanged."""
 
 import os
 import subprocess
@@ -12,12 +12,11 @@ from hashidrill.core.errors import UsageError
 def check_out(revision: str, into: Path, *, folder: Path | None = None, paths: Sequence[str] = ()) -> Path:
     """Writes the files of `revision` at `paths` (default: all) below `into`; returns the place of `folder` in it.
 
-    `paths` are relative to `folder`, the current directory, as Git reads them. `git archive` would leave out files
-    marked `export-ignore`, and Python unpacks its tar safely only since 3.11.4, which is younger than that of Debian
-    12.
+    `paths` are relative to `folder` (by default the current directory), as for Git. `git archive` would leave out files
+    marked `export-ignore`, and Python unpacks its tar safely only since 3.11.4, which is newer than Debian 12's Python.
 
-    Raises UsageError, with Git's own words: no repository, no such revision, or a path that the revision does not
-    have.
+    Raises UsageError, with Git's own message, if there is no repository, no such revision, or a path that the revision
+    does not have.
     """
     into.mkdir(parents=True, exist_ok=True)
     here = git("rev-parse", "--show-prefix", folder=folder).decode(errors="surrogateescape").rstrip("\n")
@@ -40,7 +39,7 @@ def _names(revision: str, path: str, folder: Path | None) -> bytes:
 
 
 def listed(revision: str, path: str, *, folder: Path | None = None) -> bytes:
-    """The files that a revision has at or below a path, from the top, each with a zero byte after it."""
+    """The files that a revision has at or below a path, as paths from its top folder, each ended by a zero byte."""
     return git("ls-tree", "-r", "-z", "--name-only", "--full-name", revision, "--", path, folder=folder)
 
 
@@ -48,7 +47,7 @@ def git(
     *words: str, folder: Path | None = None, environment: Mapping[str, str] | None = None, given: bytes = b""
 ) -> bytes:
     """Runs git in `folder`, with `given` as its standard input, and returns its output. Raises UsageError with git's
-    words.
+    message.
     """
     try:
         done = subprocess.run(
@@ -63,13 +62,13 @@ def git(
         raise UsageError(f"--git needs git: {error.strerror}") from None
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().removeprefix("fatal: ")
-        raise UsageError(f"git {words[0]}: {said or 'it failed and does not say why'}")
+        raise UsageError(f"git {words[0]}: {said or 'it failed without a message'}")
     return done.stdout
 
 
 def commit_of(revision: str, *, folder: Path | None = None) -> str:
-    """The hash of the commit that a person names. Raises UsageError for none."""
-    if revision.startswith("-"):  # git would take it for an option
+    """The hash of the commit that a user names. Raises UsageError if there is no such commit."""
+    if revision.startswith("-"):  # git would read it as an option
         raise UsageError(f"--git {revision}: a revision cannot begin with a dash")
     try:
         found = git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}", folder=folder)
@@ -79,14 +78,14 @@ def commit_of(revision: str, *, folder: Path | None = None) -> str:
 
 
 def merge_base(one: str, other: str, *, folder: Path | None = None) -> str:
-    """The hash of the last commit that both have. Raises UsageError: no such revision, nothing in common."""
+    """The hash of the last common commit. Raises UsageError if a revision is unknown or there is none in common."""
     first, second = commit_of(one, folder=folder), commit_of(other, folder=folder)
     try:
         return git("merge-base", first, second, folder=folder).decode().strip()
     except UsageError:
         raise UsageError(
             f"git: {one} and {other} have no common ancestor{_if_shallow(folder)};"
-            f" compare the two themselves, with two dots: --git {one}..{other}"
+            f" compare the two revisions directly, with two dots: --git {one}..{other}"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""Finds system tools, and runs short commands for their output: with a time limit, without secrets in their
+"""Finds system tools, and runs short commands for their output, with a time limit and without secrets in their
 environment.
 """
 
@@ -17,7 +17,7 @@ SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
 
 def tool(name: str) -> str | None:
-    """The path of a system tool, in PATH or in the folders for system tools; None when it is not installed."""
+    """The path of a system tool, in PATH or in the folders for system tools; None if it is not installed."""
     return shutil.which(name) or shutil.which(name, path=os.pathsep.join(SYSTEM_FOLDERS))
 
 
@@ -40,7 +40,7 @@ class Answer:
 
 
 def ask(command: Sequence[str], *, within_s: float = 30.0) -> Answer:
-    """Raises MachineError for a command that does not start or does not end."""
+    """Runs a command. Raises MachineError if it does not start, or does not end within `within_s`."""
     try:
         done = subprocess.run(
             command,

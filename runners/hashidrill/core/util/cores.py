@@ -32,9 +32,9 @@ class Quota:
 
 
 def usable_cores(membership: Path = MEMBERSHIP, groups: Path = GROUPS) -> float:
-    """CPUs, a fraction if the quota of a container, a systemd slice or a parent group says so.
+    """The number of CPUs, a fraction if a container, a systemd slice or a parent group has such a quota.
 
-    An unreadable quota limits nothing.
+    An unreadable quota does not count.
     """
     return min([float(len(os.sched_getaffinity(0))), *(each.cores for each in quotas(membership, groups))])
 
@@ -42,7 +42,7 @@ def usable_cores(membership: Path = MEMBERSHIP, groups: Path = GROUPS) -> float:
 def quotas(membership: Path = MEMBERSHIP, groups: Path = GROUPS) -> list[Quota]:
     """The quotas of this process's group and of all groups around it.
 
-    In a container the mount shows the container's own group, while the path may be the host's.
+    In a container, the mount shows the container's own group, while the path may be the one on the host.
     """
     try:
         lines = membership.read_text().splitlines()
@@ -66,7 +66,7 @@ def quotas(membership: Path = MEMBERSHIP, groups: Path = GROUPS) -> list[Quota]:
 
 
 def _of_v1(group: Path, accounts: Path) -> Iterator[Quota]:
-    """The controller that counts is mounted together with the one that limits, or by itself."""
+    """The controller that counts CPU time is mounted together with the one that limits it, or separately."""
     quota = int((group / "cpu.cfs_quota_us").read_text())
     if quota > 0:
         usage = next((one for one in (group, accounts) if (one / "cpuacct.usage").is_file()), group)

@@ -1,7 +1,8 @@
 """Durations of earlier work on this machine, for progress lines like `2 min of about 6 min`.
 
-A build of Consul, or the start of a datacenter, has no length of its own. `$XDG_STATE_HOME/hashidrill/durations.json`
-keeps the last few of each, in seconds. A run's length is in its experiment (hashidrill.lab.runs.rounds.expected_s).
+A build of Consul, or the start of a datacenter, has no planned length. `$XDG_STATE_HOME/hashidrill/durations.json`
+keeps the last few durations of each, in seconds. A run's length follows from its experiment
+(hashidrill.lab.runs.rounds.expected_s).
 """
 
 import contextlib
@@ -17,18 +18,18 @@ from hashidrill.core.util.safe_json import parse
 _NAME = "durations.json"
 _LAST = 5
 _MOST = 500
-"""The file remembers this many durations; beyond that it drops those measured longest ago."""
+"""The file keeps the durations of this many kinds of work, and drops the kinds measured longest ago."""
 
 
 def usual_s(what: str) -> float | None:
-    """The median duration of the last few times; None if this was never timed here."""
+    """The median of the last few durations; None if this work was never timed here."""
     took = sorted(_read().get(what, ()))
     return took[len(took) // 2] if took else None
 
 
 @contextlib.contextmanager
 def timed(what: str, *, now_s: Callable[[], float] = time.monotonic) -> Iterator[None]:
-    """Keeps how long the block takes, unless it raises. A state folder that cannot be written is no error."""
+    """Records how long the block takes, unless it raises. Ignores a state folder that cannot be written."""
     began_s = now_s()
     yield
     known = _read()
@@ -47,19 +48,17 @@ def _read() -> dict[str, list[float]]:
 
 
 def so_far(took_s: float, expected_s: float | None = None) -> str:
-    """`2 min 5 s of about 6 min`; without an expectation `2 min 5 s`. An estimate that has already passed is reported
-    as exceeded.
-    """
+    """`2 min 5 s of about 6 min`; without an estimate `2 min 5 s`. Says so if the estimate is already exceeded."""
     took = shown(took_s)
     if expected_s is None:
         return took
     grain_s = 1 if expected_s < 10 else 5 if expected_s < 60 else 10 if expected_s < 300 else 60
     about_s = grain_s * max(round(expected_s / grain_s), 1)
-    return f"{took} of about {shown(about_s)}" if took_s <= about_s else f"{took}, expected were about {shown(about_s)}"
+    return f"{took} of about {shown(about_s)}" if took_s <= about_s else f"{took}, expected: about {shown(about_s)}"
 
 
 def shown(seconds: float) -> str:
-    """In whole seconds: `12 s`, `2 min 5 s`, `6 min`, `1 h 3 min`."""
+    """A duration in whole seconds, or minutes from 1 h on: `12 s`, `2 min 5 s`, `6 min`, `1 h 3 min`."""
     whole = round(seconds)
     parts = ((whole // 3600, "h"), (whole % 3600 // 60, "min"), (whole % 60 if whole < 3600 else 0, "s"))
     return " ".join(f"{number} {unit}" for number, unit in parts if number) or "0 s"

@@ -13,8 +13,8 @@ from hashidrill.core.util.processes import boot_command
 
 
 def entering(*, process: str = "", network: str = "") -> list[str]:
-    """The start of a command line that enters the sandbox of that process (its mounts, processes and IPC) and that
-    network namespace, whose path is one in the sandbox.
+    """The start of a command line that enters the sandbox of that process (its mounts, processes and IPC) and the
+    network namespace at the path `network` inside the sandbox.
     """
     return boot_command("hashidrill.core.util.enter", {"process": process, "network": network})
 
@@ -25,7 +25,7 @@ def main(process: str, network: str, command: list[str]) -> int:
         kinds = {"ipc": sc.CLONE_NEWIPC, "pid": sc.CLONE_NEWPID, "mnt": sc.CLONE_NEWNS}
         if os.geteuid() != 0:
             kinds = {"user": sc.CLONE_NEWUSER, **kinds}
-        # all are opened first: the sandbox's /proc has other numbers
+        # all are opened first: the sandbox's /proc has other process numbers
         for fd, kind in [(os.open(f"/proc/{process}/ns/{name}", os.O_RDONLY), kind) for name, kind in kinds.items()]:
             sc.setns(fd, kind)
             os.close(fd)
@@ -34,7 +34,7 @@ def main(process: str, network: str, command: list[str]) -> int:
         sc.setns(fd, sc.CLONE_NEWNET)
         os.close(fd)
     if not process:
-        os.execvp(command[0], command)  # noqa: S606 - what this program is for
+        os.execvp(command[0], command)  # noqa: S606 - the purpose of this program
     child = os.fork()  # the first process in the PID namespace
     if child == 0:
         os.execvp(command[0], command)  # noqa: S606 - as above

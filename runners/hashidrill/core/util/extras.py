@@ -1,4 +1,4 @@
-"""The packages that only some commands need: a wheel has them as extras."""
+"""Packages that only some commands need; the wheel declares them as extras."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,14 +10,14 @@ Extra = Literal["kubernetes", "metrics", "otel", "page", "ssh"]
 
 
 class MissingExtraError(UsageError):
-    """A package is not installed; the message names what needs it, and the extra that brings it."""
+    """A package is not installed; the message names what needs it, and the extra that installs it."""
 
 
 @contextmanager
 def extra(name: Extra, where: str) -> Iterator[None]:
-    """Around imports of the packages of the extra, which `where` needs, a key of a file or an option.
+    """Wraps imports of the extra's packages; `where` is what needs them, a key of a file or an option.
 
-    Raises MissingExtraError if one is not installed.
+    Raises MissingExtraError if a package is not installed.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Files that are replaced whole, private files, locks, and logs whose lines are synced to disk."""
+"""Files that are replaced atomically, private files, locks, and logs whose lines are synced to disk."""
 
 import fcntl
 import os
@@ -9,30 +9,30 @@ COMPARISON_NAME = "comparison.json"
 """The file that compares several recordings; it makes its folder a comparison."""
 VERDICT_NAME = "verdict.json"
 HEAL_NAME = "heal.jsonl"
-"""The file for heal's results after a run has ended: the journal itself is sealed by then."""
+"""The file for heal's results after a run has ended, because the journal is sealed by then."""
 JOURNAL_NAME = "journal.jsonl"
 """The file that makes a folder a recording."""
 
 
 def private(path: Path, mode: Literal["wb", "ab"]) -> IO[bytes]:
     """Opens a file for writing that only its owner may read. Raises OSError."""
-    opener = lambda name, flags: os.open(name, flags, 0o600)  # noqa: E731 - as `open` wants it
-    file = open(path, mode, opener=opener)  # noqa: SIM115 - Path.open takes no opener; the caller closes it
+    opener = lambda name, flags: os.open(name, flags, 0o600)  # noqa: E731 - `open` calls it so
+    file = open(path, mode, opener=opener)  # noqa: SIM115 - Path.open has no opener; the caller closes it
     os.fchmod(file.fileno(), 0o600)  # it may have existed before
     return file
 
 
 def private_folder(path: Path) -> None:
-    """Makes a folder and its missing parents, accessible to their owner alone. Raises OSError."""
+    """Makes a folder and its missing parents, which only their owner may access. Raises OSError."""
     for folder in [*reversed(path.parents), path]:
         if not folder.exists():
             folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Replaces `path`: a reader sees the old file or the new one, and a failed write leaves the old one.
+    """Replaces `path`: a reader sees either the old or the new file, and a failed write leaves the old one.
 
-    Only its owner may read it. It does not write through a link: in a stranger's recording, a link of this name
+    Only its owner may read the file. Does not write through a link: in a stranger's recording, a link of this name
     could lead to any of the user's files. Raises OSError.
     """
     temporary = path.with_name(path.name + ".new")
@@ -47,9 +47,9 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 
 def held_by_us(fd: int) -> bool:
-    """Takes the lock on an open file or directory; False if another process has it.
+    """Takes the lock on an open file or directory; False if another process holds the lock.
 
-    True as well on a file system without locks.
+    Also True on a file system without locks.
     """
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -68,5 +68,5 @@ def append_line(fd: int, line: bytes) -> None:
 
 
 def whole_lines(text: bytes) -> bytes:
-    """The text up to its last newline, without the line that its writer left unfinished."""
+    """The text up to its last newline, without an unfinished last line."""
     return text[: text.rfind(b"\n") + 1]

@@ -1,6 +1,6 @@
-"""The folders of the library: the user's own, near the working directory, and the shipped one.
+"""The library's folders: the user's own, near the working directory, and the shipped one.
 
-A name is looked up as a path, then in the user's own folder, then in the shipped one. A folder in a recording never
+A name is looked up as a path, then in the user's own folder, then in the shipped folder. A folder in a recording never
 counts as the user's own: a recording is data.
 """
 
@@ -17,12 +17,12 @@ from hashidrill.core.util.files import COMPARISON_NAME, JOURNAL_NAME
 PLAYBOOKS = "playbooks"
 RUNS_DIR = Path(".hashidrill/runs")
 DAYS = "days"
-"""The folder of game days. Its parent holds the folder of runs too."""
+"""The folder of game days. It is next to the folder of runs."""
 _PACKAGE = Path(__file__).resolve().parents[2]
 
 
 def shipped(folder: str) -> Path:
-    """That folder of this package's checkout, or the copy inside an installed package. It may be missing."""
+    """That folder in this package's checkout, or its copy inside an installed package. It may be missing."""
     checkout = _PACKAGE.parent.parent / folder  # runners/hashidrill in a checkout
     in_checkout = _PACKAGE.parent.name == "runners" and checkout.is_dir()
     return checkout if in_checkout else _PACKAGE / "_library" / folder
@@ -33,13 +33,13 @@ def state_folder() -> Path:
     cache.
     """
     base = Path(os.environ.get("XDG_STATE_HOME") or "")
-    if not base.is_absolute():  # the XDG base directory specification: a relative path is to be ignored
-        base = Path(os.path.expanduser("~/.local/state"))  # noqa: PTH111 - HOME may be unset, which Path.home raises for
+    if not base.is_absolute():  # the XDG base directory specification: ignore a relative path
+        base = Path(os.path.expanduser("~/.local/state"))  # noqa: PTH111 - Path.home raises if HOME is unset
     return base / "hashidrill"
 
 
 def nearest(folder: str, start: Path | None = None) -> Path | None:
-    """The nearest folder of that name at or above `start` (default: the working directory), within its repository.
+    """The nearest folder of that name at or above `start` (default: the working directory), in the same repository.
 
     None if `start` is in a recording: the folders above it may be part of a copy.
     """
@@ -57,7 +57,7 @@ def nearest(folder: str, start: Path | None = None) -> Path | None:
 def project() -> Path:
     """The user's project: the nearest folder, from the working directory upwards, with `experiments/` or `.git`.
 
-    The working directory itself if there is neither.
+    The working directory itself if no folder has either.
     """
     here = os.path.realpath(Path.cwd())
     marked = (place for place in _upwards(here) if any(_is_there(place, name) for name in ("experiments", ".git")))
@@ -65,16 +65,16 @@ def project() -> Path:
 
 
 def both(folder: str) -> list[Path]:
-    """The user's own, if there is one, then the shipped one."""
+    """The user's own folder, if there is one, then the shipped folder."""
     own, ships = nearest(folder), shipped(folder)
     found = [] if own is None or own == ships.resolve() else [own]
     return [*found, ships] if ships.is_dir() else found
 
 
 def located(asked: Path, folder: str, suffixes: Iterable[str]) -> Path | None:
-    """The file of that path, with or without its suffix; otherwise that name in the user's own folder, or shipped.
+    """The file at that path, with or without suffix; otherwise the file of that name in the user's or shipped folder.
 
-    Prints a note if the user's own replaces a shipped one. The name may begin with the folder, as in documents.
+    Prints a note if the user's own file replaces a shipped one. The name may begin with the folder, as in documents.
     """
     for path in _with_suffixes(asked, suffixes):
         if path.is_file():
@@ -90,7 +90,7 @@ def located(asked: Path, folder: str, suffixes: Iterable[str]) -> Path | None:
 
 
 def named(folder: str, suffixes: Iterable[str], *, within: Path | None = None) -> dict[str, Path]:
-    """Every file below `within`, or below the user's own folder and the shipped one, by its name without its suffix."""
+    """Every file below `within`, or below the user's own and the shipped folder, by its name without suffix."""
     found: dict[str, Path] = {}
     for root in [within] if within is not None else reversed(both(folder)):
         for path in sorted(each for each in root.rglob("*") if each.suffix in suffixes and each.is_file()):
@@ -114,7 +114,7 @@ def find_playbook(name: Path | str, suffixes: Iterable[str]) -> Path:
 
 
 def near_files(path: Path, suffixes: Iterable[str]) -> str:
-    """A hint for a missing file: files with similar names, or that its folder is missing, too."""
+    """A hint for a missing file: files with similar names, or that its folder is missing too."""
     try:
         names = {entry.stem: entry.name for entry in path.parent.iterdir() if entry.suffix in suffixes}
     except (OSError, ValueError):
@@ -132,7 +132,7 @@ def in_recording(path: Path | str) -> bool:
 @cache
 def say_own_wins(what: str, own: Path, ships: Path) -> None:
     """Notes once, on standard error, that the user's own file replaces a shipped one."""
-    import logging  # noqa: PLC0415 - most commands say nothing of the kind
+    import logging  # noqa: PLC0415 - most commands print no such note
 
     with contextlib.suppress(OSError):  # the code that opens the file reports the problem
         if own.read_bytes() != ships.read_bytes():
@@ -149,5 +149,5 @@ def _upwards(real: str) -> tuple[str, ...]:
 
 
 def _is_there(folder: str, name: str) -> bool:
-    """Uses text, because it runs for each folder above each hypothesis of an experiment, and a Path is slow to make."""
+    """Uses text, because a Path is slow to make, and this runs for every folder above each hypothesis."""
     return os.access(f"{folder}/{name}", os.F_OK)

@@ -7,7 +7,7 @@ _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-
 
 
 def seconds(text: str) -> float | None:
-    """None for a text that is not a duration."""
+    """The duration in seconds; None if the text is not a duration."""
     parts = _PART.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         return None

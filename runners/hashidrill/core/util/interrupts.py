@@ -1,5 +1,5 @@
-"""Delays Ctrl-C while a process is started: otherwise it may come when the process runs but its handle is not stored
-yet.
+"""Delays Ctrl-C while a process is started: otherwise Ctrl-C may come after the process has started but before its
+handle is stored.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ class _HungUp:
 def hangups_interrupt() -> Iterator[None]:
     """In the block, closing the terminal interrupts like Ctrl-C, until `when_hung_up` changes that.
 
-    Under nohup it stays ignored. Only the main thread is interrupted.
+    Under nohup, the hangup stays ignored. Only the main thread is interrupted.
     """
     before = signal.getsignal(signal.SIGHUP)
     ours = threading.current_thread() is threading.main_thread() and before != signal.SIG_IGN
@@ -38,7 +38,7 @@ def hangups_interrupt() -> Iterator[None]:
 
 
 def when_hung_up(act: Callable[[], object]) -> None:
-    """From now on, a closed terminal calls `act` instead of interrupting; outside of `hangups_interrupt` this does
+    """From now on, closing the terminal calls `act` instead of interrupting. Outside of `hangups_interrupt`, this does
     nothing.
     """
     handler = signal.getsignal(signal.SIGHUP)
@@ -47,18 +47,18 @@ def when_hung_up(act: Callable[[], object]) -> None:
 
 
 def interrupt() -> None:
-    """As Ctrl-C does."""
+    """Interrupts like Ctrl-C."""
     raise KeyboardInterrupt
 
 
 def finish() -> None:
-    """Does nothing, so that a finished run is still judged, written and reported, and its exit code is its
-    verdict's.
+    """Does nothing, so that a finished run is still judged, written and reported, and the command exits with its
+    verdict.
     """
 
 
 class PutOff:
-    """In the block, delays signals that raise until `now`, or the end. Ignored and fatal signals are unchanged.
+    """In the block, delays signals that raise until `now`, or its end. Ignored and fatal signals are unchanged.
 
         with PutOff() as interrupts:
             process = subprocess.Popen(command)  # which gets the signals of a terminal as usual
@@ -68,7 +68,7 @@ class PutOff:
             except BaseException:
                 process.kill()
 
-    Only the main thread is interrupted: in any other, this does nothing. `numbers`: the signals; without any, all
+    Only the main thread is interrupted: in any other thread, this does nothing. `numbers`: the signals; by default all
     that interrupt.
     """
 

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class _Later(ModuleType):
-    """Stands for a module in `sys.modules`, and in modules that import it meanwhile."""
+    """Stands for a module in `sys.modules`, and in modules that import it before its first use."""
 
     __spec__ = None  # `import` reads only this attribute
     __file__ = None
@@ -19,7 +19,7 @@ class _Later(ModuleType):
 
 
 def later(*names: str) -> None:
-    """Makes `import NAME` free until something of that module is used. Imported modules stay."""
+    """Delays the cost of `import NAME` until something in that module is used. Modules already imported stay."""
     for name in names:
         if name not in sys.modules:
             sys.modules[name] = _Later(name)

@@ -1,4 +1,4 @@
-"""Nested configurations: keys by their path from the top, and one configuration on top of another."""
+"""Nested configurations: keys by their path from the top, merged configurations, and differences."""
 
 from collections.abc import Iterator, Mapping
 from itertools import zip_longest
@@ -6,7 +6,7 @@ from typing import Any
 
 Keys = tuple[str, ...]
 ABSENT = object()
-"""Stands for the value of a place that a document does not have."""
+"""Stands for the value in a place that a document lacks."""
 
 
 def leaves(settings: Mapping[str, Any], above: Keys = ()) -> Iterator[tuple[Keys, Any]]:
@@ -34,7 +34,7 @@ def _at(config: Any, path: Keys) -> Any:
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` on top of `base`, maps merged key by key; neither is changed."""
+    """`base` with the values of `over` on top; maps are merged key by key. Changes neither argument."""
     merged = dict(base)
     for key, value in over.items():
         below = merged.get(key)
@@ -43,7 +43,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def differing(one: Any, other: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Each place where two documents differ, as `method[0].for`, and both values there."""
+    """Each place where two documents differ, written like `method[0].for`, with both values there."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         for key in dict.fromkeys([*one, *other]):
             yield from differing(one.get(key, ABSENT), other.get(key, ABSENT), f"{at}.{key}".lstrip("."))
@@ -55,6 +55,6 @@ def differing(one: Any, other: Any, at: str = "") -> Iterator[tuple[str, Any, An
 
 
 def in_words(value: Any, longest: int = 100) -> str:
-    """A document's value on one line, for people; `nothing` for an absent one."""
+    """A document's value on one line, for people; `nothing` for an absent value."""
     text = "nothing" if value is ABSENT else str(value)
     return text if len(text) <= longest else f"{text[:longest]}…"

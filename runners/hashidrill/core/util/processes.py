@@ -1,5 +1,5 @@
-"""Starts hashidrill's modules in other processes; the priority and user of this one. Imports only the standard
-library.
+"""Starts hashidrill's modules in other processes; reads the user and sets the priority of this process. Imports only
+the standard library.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import hashidrill
 
 
 def boot_command(module: str, spec: Mapping[str, Any]) -> list[str]:
-    """The command line that runs a hashidrill module without site-packages: it starts in some 30 ms."""
+    """The command line that runs a hashidrill module without site-packages, so that it starts in some 30 ms."""
     source = str(Path(hashidrill.__file__).parents[1])
     boot = (
         f"import sys; sys.path.insert(0, {source!r}); import runpy; runpy.run_module({module!r}, run_name='__main__')"
@@ -23,22 +23,22 @@ def boot_command(module: str, spec: Mapping[str, Any]) -> list[str]:
 
 
 def python_path() -> str:
-    """PYTHONPATH for hashidrill in another process: this copy first, then the user's value."""
+    """The PYTHONPATH for hashidrill in another process: this copy first, then the user's value."""
     there = os.environ.get("PYTHONPATH")
     return os.pathsep.join([str(Path(hashidrill.__file__).parents[1]), *([there] if there else [])])
 
 
 SOONER = -10
-"""Niceness for processes that keep time: half of the 20 steps above the ordinary."""
+"""The niceness of processes that keep time: half of the 20 steps above the usual priority."""
 _AUTOGROUP = Path("/proc/self/autogroup")
 
 
 def ahead() -> None:
-    """Raises this process's priority, if the user may (root may); its children keep the ordinary one.
+    """Raises this process's priority, if the user may do that (root may); its children keep the usual priority.
 
-    Otherwise a measuring process would measure its own waiting when the measured one takes every core. If the kernel
-    shares the processor among sessions first (autogroups), niceness only counts within a session; a session leader
-    moves its session as a whole.
+    Without it, a process that measures would measure its own waits while the measured process uses every core. If the
+    kernel first shares the processor among sessions (autogroups), niceness only counts within a session; a session
+    leader raises the priority of its whole session.
     """
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0))
@@ -52,7 +52,7 @@ _FIRST_IDS = ["0", "0", "4294967295"]
 
 
 def is_machine_root() -> bool:
-    """In a user namespace of an unprivileged user, number 0 is that user, and no other user exists to switch to."""
+    """Whether this process is root outside of user namespaces: in one, user id 0 may be an unprivileged user."""
     try:
         return os.geteuid() == 0 and ALL_USERS.read_text().split() == _FIRST_IDS
     except OSError:

@@ -1,7 +1,7 @@
 """The files in which Consul, Nomad and Vault save a snapshot of their Raft state.
 
-A gzipped tar of `meta.json` (Raft's own index, term and size), `state.bin`, in the product's own format, and
-`SHA256SUMS` of both (snapshot/archive.go of Consul, helper/snapshot/archive.go of Nomad).
+Such a file is a gzipped tar of `meta.json` (Raft's index, term and size), `state.bin` (in the product's own format) and
+`SHA256SUMS` with the sums of both (snapshot/archive.go of Consul, helper/snapshot/archive.go of Nomad).
 """
 
 import gzip
@@ -23,12 +23,12 @@ META, STATE, SUMS = "meta.json", "state.bin", "SHA256SUMS"
 
 
 class SnapshotError(RecordingError):
-    """A file that is not a complete snapshot."""
+    """A file is not a complete snapshot."""
 
 
 @dataclass(frozen=True)
 class Archive:
-    """The content of a file. `index` and `term` are Raft's."""
+    """The content of a snapshot file. `index` and `term` are Raft's."""
 
     index: int
     term: int
@@ -41,7 +41,7 @@ def saved_name(name: str) -> str:
 
 
 def restored_name(name: str) -> str:
-    """The file name of the snapshot taken right after that one was restored: evidence of the restore's result."""
+    """The file name of a snapshot taken right after the restore of `name`, as evidence of the restore's result."""
     return f"snapshot-{name}.restored.snap"
 
 
@@ -51,7 +51,7 @@ def keep(path: Path, packed: bytes) -> None:
 
 
 def decoded(path: Path, decode: Callable[[bytes], T]) -> T:
-    """The decoded content of the file. Raises SnapshotError that says what is wrong with it."""
+    """The decoded content of the file. Raises SnapshotError that says what is wrong with the file."""
     try:
         packed = path.read_bytes()
     except OSError as error:
@@ -63,16 +63,16 @@ def decoded(path: Path, decode: Callable[[bytes], T]) -> T:
 
 
 def unpack(packed: bytes, product: str) -> Archive:
-    """Checks as the product does before a restore. Raises SnapshotError that says what is wrong."""
+    """Unpacks a snapshot with the checks that the product makes before a restore. Raises SnapshotError."""
     members = _members(packed, product)
     _check_sums(members)
     try:
         meta = parse(members[META])
         index, term, size = int(meta["Index"]), int(meta["Term"]), int(meta["Size"])
     except (ValueError, KeyError, TypeError) as error:
-        raise SnapshotError(f"its {META} does not read as Raft's: {type(error).__name__} {error}") from None
+        raise SnapshotError(f"its {META} cannot be read as Raft's: {type(error).__name__} {error}") from None
     if size != len(members[STATE]):
-        raise SnapshotError(f"its {STATE} has {len(members[STATE])} bytes, and {META} says {size}")
+        raise SnapshotError(f"its {STATE} has {len(members[STATE])} bytes, but {META} says {size}")
     return Archive(index, term, members[STATE])
 
 
@@ -90,7 +90,7 @@ def _members(packed: bytes, product: str) -> dict[str, bytes]:
     except tarfile.TarError as error:
         raise SnapshotError(f"not a whole tar archive: {error}") from None
     if missing := [name for name in (META, STATE, SUMS) if name not in found]:
-        raise SnapshotError(f"not a {product} snapshot: {', '.join(missing)} is not in it")
+        raise SnapshotError(f"not a {product} snapshot: {', '.join(missing)} is missing")
     return found
 
 
@@ -99,4 +99,4 @@ def _check_sums(members: Mapping[str, bytes]) -> None:
     sums = {words[1]: words[0] for words in lines if len(words) == 2}
     for name in (META, STATE):
         if sums.get(name) != hashlib.sha256(members[name]).hexdigest():
-            raise SnapshotError(f"its {name} is not what its {SUMS} says: the file was changed or damaged")
+            raise SnapshotError(f"its {name} does not match its {SUMS}: the file was changed or damaged")

@@ -1,13 +1,13 @@
 """Keeps secrets out of everything that a run writes: by their names, and by their values.
 
-Redacts by name: values under `encrypt`, `acl.tokens`, `*password*`, `*secret*`, `*token*`, `private_key`, a header like
-`X-Consul-Token`, an option like `--token` or a parameter like `?token=`. Redacts by value: every secret found under
-such a name, in the experiment or in the environment, wherever it occurs again: plain, URL-encoded, escaped for JSON, or
-inside Base64. A value under 8 characters is replaced only under a secret's name: `consul` may be a password, but is
-also a word that a report needs.
+Redacts by name the values under `encrypt`, `acl.tokens`, `*password*`, `*secret*`, `*token*`, `private_key`, a header
+like `X-Consul-Token`, an option like `--token` or a parameter like `?token=`. Redacts by value every secret found under
+such a name in the experiment or in the environment, wherever that value occurs again: plain, URL-encoded, escaped for
+JSON, or inside Base64. A value under 8 characters is replaced only under a secret's name: `consul` may be a password,
+but is also a word that a report needs.
 
-The names of loads, clients and probes do not count as such names: a load `tokens` has a kind and a rate. Values below
-them are treated like all others.
+The names of loads, clients and probes do not count as secrets' names: a load `tokens` has a kind and a rate. Values
+below these names are treated like all others.
 
 A secret is replaced by `[redacted]`. A redactor never fails and never waits.
 """
@@ -31,7 +31,7 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 MARK = "[redacted]"
 _MARKED = "[redacted"
 SHORTEST = 8
-"""The length from which a secret is searched by value. Consul's and Vault's tokens have 26 characters and more."""
+"""A secret at least this long is searched for by value. Consul's and Vault's tokens have 26 characters and more."""
 
 _SALT = os.urandom(16)
 _SECRET_WORDS = {
@@ -71,7 +71,7 @@ _SECRET_PAIRS = {
     ("vault", "license"),
 }
 _SECRET_NAMES = {"encrypt", "hashidrill_notify", "hashidrill_maintenance"}
-"""Includes webhook URLs: with the URL, anyone can write there."""
+"""Includes webhook URLs: with the URL, anyone can post messages there."""
 _ABOUT_SECRETS_ENDS = {
     "ttl",
     "type",
@@ -104,10 +104,10 @@ _ABOUT_SECRETS_ENDS = {
     "lag",
 }
 _ABOUT_SECRETS_STARTS = {"enable", "disable", "max", "min", "num", "verify", "allow", "require", "no", "use"}
-"""Names about secrets that hold none: `token_ttl`, `tokens.latency`, `enable_token_replication`."""
+"""Parts of names that mention secrets but hold none: `token_ttl`, `tokens.latency`, `enable_token_replication`."""
 
 _NAMING = {"load", "loads", "clients", "probes"}
-"""Below these, the experiment's author chose the names, and each holds a mapping."""
+"""Below these keys, the experiment's author chose the names, and each name holds a mapping."""
 
 _TELLING = re.compile(
     "token|secret|passw|passphrase|credential|key|auth|jwt|bearer|cookie|encrypt|license", re.IGNORECASE
@@ -125,7 +125,7 @@ _HEADER = re.compile(
     re.IGNORECASE,
 )
 _NAMED = re.compile(r"(?<![\w.-])[-.]*+(?P<name>[A-Za-z_][\w.-]*+)(?:=|\s*=\s*(?=\\*[\"'])|\\*[\"']\s*[:=]\s*)")
-"""A name, and the characters between it and its value: `token=`, `token = "`, `"token": `, `\"token\": `."""
+"""A name, and the characters between the name and its value: `token=`, `token = "`, `"token": `, `\"token\": `."""
 _QUOTED = re.compile(r"(?P<open>\\*[\"'])(?P<value>(?:(?!(?P=open)).)*)", re.DOTALL)
 _BARE = re.compile(r"(?P<value>[^\s,;&\"'\\})\]]+)")
 _LINE = re.compile(r"^[ \t{-]*+[\"']?(?P<name>[\w.-]++)[\"']?[ \t]*:[ \t]+(?P<value>\S.*)$", re.MULTILINE)
@@ -146,7 +146,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def fingerprint(secret: str) -> str:
-    """A salted, one-way digest that tells a value from others within this process."""
+    """A salted, one-way digest that distinguishes a value from others within this process."""
     return f"[redacted {hashlib.sha256(_SALT + secret.encode(errors='surrogatepass')).hexdigest()[:8]}]"
 
 
@@ -166,11 +166,11 @@ class Redactor:
 
     @property
     def secrets(self) -> list[str]:
-        """The secrets searched by value, to pass to another process of this run only."""
+        """The secrets that are searched for by value, to pass only to other processes of this run."""
         return sorted(self._secrets)
 
     def know(self, *secrets: str) -> None:
-        """Searches for these from now on; secrets too short to tell from words are left out."""
+        """Searches for these secrets from now on, except those too short to distinguish from words."""
         bare = {secret.strip() for secret in secrets}  # a block of YAML ends with a newline
         new = {secret for secret in bare if len(secret) >= SHORTEST and secret not in MARK} - self._secrets
         if not new:
@@ -182,7 +182,7 @@ class Redactor:
         self._remembered.clear()
 
     def learn(self, value: Any) -> None:
-        """Learns every secret under a telling name in this structure."""
+        """Learns every secret under a secret's name in this structure."""
         self.know(*_found(value, secret=False))
 
     def learn_environment(self, environment: Mapping[str, str]) -> None:
@@ -202,7 +202,7 @@ class Redactor:
         if (done := self._remembered.get(text)) is not None:
             return done
         done = by_shape(self.known(text))
-        if len(text) < 500:  # errors repeat themselves by the thousand
+        if len(text) < 500:  # the same error may occur thousands of times
             if len(self._remembered) >= 4096:
                 self._remembered.clear()
             self._remembered[text] = done
@@ -218,7 +218,7 @@ class Redactor:
         return self.data(value)
 
     def yaml(self, text: str) -> str:
-        """A YAML document without secrets, its comments and layout kept. Remembers the secrets that it finds."""
+        """A YAML document without secrets, with its comments and layout. Remembers the secrets that it finds."""
         try:
             root = YAML().compose(io.StringIO(text))
             nodes = list(_scalars(root, secret=False)) if root is not None else []
@@ -236,7 +236,7 @@ class Redactor:
         return self.known(text)
 
     def masked(self, text: str) -> str:
-        """A text of the same length with each secret under stars, for excerpts with a caret; it need not be valid
+        """A text of the same length with stars for each secret, for excerpts with a caret. The text need not be valid
         YAML.
         """
         spans = {match.span("value") for match in _LINE.finditer(text) if is_secret_name(match["name"])}
@@ -257,7 +257,7 @@ class Redactor:
             copy.write(self.text(text).encode("utf-8", "surrogateescape"))
 
     def _data(self, value: Any, *, secret: bool, names: bool = False) -> Any:
-        """`names`: the keys of this mapping are names that an author chose."""
+        """`names`: whether the keys of this mapping are names that the author chose."""
         if isinstance(value, str):
             return (MARK if _is_a_value(value) else value) if secret else self.text(value)
         if isinstance(value, Mapping):
@@ -277,7 +277,7 @@ class Redactor:
 
 
 def by_shape(text: str) -> str:
-    """The text without secrets that a header, parameter, option, field or their own form reveals."""
+    """The text without secrets that are recognized by a header, parameter, option or field, or by their own form."""
     if "PRIVATE KEY" in text:
         text = _PEM.sub(MARK, text)
     if "." in text:
@@ -343,7 +343,7 @@ def _found(value: Any, *, secret: bool, names: bool = False) -> Iterator[str]:
 
 
 def _of_scalar(value: str, *, secret: bool) -> Iterator[str]:
-    """The secrets in one string: all of it, or the parts after a telling name."""
+    """The secrets in one string: the whole string, or the parts after a secret's name."""
     if secret:
         if _is_a_value(value):
             yield value
@@ -363,7 +363,7 @@ def _of_scalar(value: str, *, secret: bool) -> Iterator[str]:
 
 
 def _items(values: Iterable[Any]) -> Iterator[tuple[Any, bool]]:
-    """Each item, and whether the item before it is an option that takes a secret: `--token`, `abc`."""
+    """Each item, and whether it is a secret, because the item before it is an option like `--token`."""
     told = False
     for item in values:
         yield item, told

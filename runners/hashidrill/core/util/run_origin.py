@@ -13,7 +13,7 @@ _ROOT = 0
 
 
 def uptime_s() -> float:
-    """Seconds since this machine booted, by a clock that cannot be set: the kernel dates processes by it."""
+    """Seconds since this machine booted, by a clock that cannot be set; the kernel dates processes by that clock."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -34,14 +34,14 @@ def here() -> dict[str, str | int | float]:
 
 
 def restarted(then: Mapping[str, Any]) -> bool:
-    """Whether `then` was recorded on this machine before its last boot: no process from that time can be left."""
+    """Whether `then` was recorded on this machine before its last boot, so that no process from that time is left."""
     now = here()
     same = then.get("host") == now["host"] and then.get("machine") == now["machine"] != _UNKNOWN
     return same and bool(then.get("boot")) and then.get("boot") != now["boot"] != _UNKNOWN
 
 
 def elsewhere(then: Mapping[str, Any]) -> str:
-    """Why the processes of `then` cannot be found from here; "" if they can."""
+    """Why the processes of `then` cannot be found from here; "" if they can be found."""
     now = here()
     if not then.get("boot"):
         return "its journal does not say on which machine it ran: an older hashidrill wrote it"
@@ -63,6 +63,6 @@ def _line(path: str) -> str:
 
 def _link(path: str) -> str:
     try:
-        return os.readlink(path)  # noqa: PTH115 - a namespace is no path
+        return os.readlink(path)  # noqa: PTH115 - a namespace is not a path
     except OSError:
         return _UNKNOWN

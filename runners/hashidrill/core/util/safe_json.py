@@ -5,7 +5,7 @@ from typing import Any
 
 
 def parse(text: str | bytes) -> Any:
-    """Raises ValueError for text that is not JSON, or is nested too deeply for Python.
+    """Parses JSON. Raises ValueError if the text is not JSON, or is nested too deeply for Python.
 
     json.loads raises RecursionError for a kilobyte of `[`, which is not a ValueError and would end the caller.
     """

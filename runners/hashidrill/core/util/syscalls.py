@@ -1,4 +1,4 @@
-"""The few Linux calls that the standard library lacks in Python 3.11: namespaces, mounts, prctl, seccomp, pidfd."""
+"""The few Linux calls that Python 3.11's standard library lacks: namespaces, mounts, prctl, seccomp, pidfd."""
 
 import ctypes
 import os
@@ -51,7 +51,7 @@ def setns(fd: int, kind: int) -> None:
 
 
 def in_own_thread(work: Callable[[], T]) -> T:
-    """Runs `work` in a new thread, which ends with it: only that thread leaves the process's namespaces."""
+    """Runs `work` in a new thread that ends after it, so that only this thread leaves the process's namespaces."""
     found: list[T] = []
     problems: list[BaseException] = []
 
@@ -70,7 +70,7 @@ def in_own_thread(work: Callable[[], T]) -> T:
 
 
 def in_network(namespace: str, work: Callable[[], T]) -> T:
-    """Runs `work` in the network namespace of that path, in a thread of its own. Raises OSError."""
+    """Runs `work` in a new thread, in the network namespace at that path. Raises OSError."""
 
     def entered() -> T:
         fd = os.open(namespace, os.O_RDONLY | os.O_CLOEXEC)
@@ -92,7 +92,7 @@ def mount(source: str, target: str, kind: str, flags: int = 0, data: str = "") -
 
 
 def detach(target: str) -> None:
-    """Unmounts the uppermost file system of a directory in this mount namespace, even while it is in use.
+    """Unmounts the uppermost file system on a directory, in this mount namespace, even if the file system is in use.
 
     Raises OSError that names the target.
     """
@@ -100,9 +100,9 @@ def detach(target: str) -> None:
 
 
 def disarm_programs() -> None:
-    """Takes all capabilities from programs that this process executes later, under any user; the process keeps its own.
+    """Takes all capabilities from programs that this process executes later, as any user; the process keeps its own.
 
-    Forked children that do not exec also keep their namespaces. Raises OSError.
+    Forked children that do not exec also keep their capabilities. Raises OSError.
     """
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
     sets = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable: the low halves, then the high ones
@@ -113,25 +113,25 @@ def disarm_programs() -> None:
         if _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
             if not capability:
                 _check(-1, "drop the bounding set")
-            return  # past the last one that this kernel knows
+            return  # past the last capability that this kernel knows
 
 
 def close_memory() -> None:
-    """Lets only processes with CAP_SYS_PTRACE read this program's memory, files or root, from now on."""
+    """From now on, only processes with CAP_SYS_PTRACE can read this process's memory, files or root."""
     _check(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0), "prctl")
 
 
 def die_with_parent(parent: int) -> None:
-    """Makes the kernel kill this process when the thread that started it ends; `parent` is that process's pid.
+    """Makes the kernel kill this process when the thread that started it ends; `parent` is the pid of its process.
 
-    Call it after any change of credentials (those clear the setting). Exits at once if the parent has already ended.
+    Call this after any change of credentials, which clears the setting. Exits at once if the parent has already ended.
     """
     _check(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
     if os.getppid() != parent:
         os._exit(1)
 
 
-# Syscall numbers by machine. Names are the kernel's; a machine's missing calls are left out.
+# Syscall numbers by machine, under the kernel's names; calls that a machine lacks are left out.
 _NUMBERS: dict[str, dict[str, int]] = {
     "x86_64": {
         "read": 0,
@@ -183,7 +183,7 @@ OPERATIONS = {
 }
 """The system calls behind each disk operation that a fault can name."""
 WHOLE_DISK = ("sync", "syncfs")
-"""Calls that sync a whole disk: people use them, agents do not."""
+"""Calls that sync a whole disk; people use these calls, agents do not."""
 
 
 def operation_of() -> dict[int, tuple[str, str]]:
@@ -208,7 +208,7 @@ class _Program(ctypes.Structure):
 def notify_on(operations: Iterable[str], *, whole_disk: bool = False) -> int:
     """From now on, this process and its children wait for a supervisor's answer before each of these disk operations.
 
-    `whole_disk`: also before those of WHOLE_DISK. Returns the listener's file descriptor, for the supervisor. The
+    `whole_disk`: also before the calls in WHOLE_DISK. Returns the listener's file descriptor, for the supervisor. The
     filter cannot be removed. Raises OSError if the kernel has no seccomp user notification (before 5.0).
     """
     numbers = _NUMBERS[platform.machine()]
@@ -218,7 +218,7 @@ def notify_on(operations: Iterable[str], *, whole_disk: bool = False) -> int:
     buffer = ctypes.create_string_buffer(program, len(program))
     packed = _Program(len(program) // 8, ctypes.addressof(buffer))
     _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
-    for flags in (_FLAG_NEW_LISTENER | _FLAG_WAIT_KILLABLE, _FLAG_NEW_LISTENER):  # the former from Linux 5.19
+    for flags in (_FLAG_NEW_LISTENER | _FLAG_WAIT_KILLABLE, _FLAG_NEW_LISTENER):  # the first since Linux 5.19
         listener = int(_libc.syscall(numbers["seccomp"], _SET_MODE_FILTER, flags, ctypes.byref(packed)))
         if listener >= 0:
             return listener
@@ -244,7 +244,7 @@ def _filter(arch: int, trapped: list[int]) -> bytes:
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU time of all threads of a process since it started; 0 when it has ended."""
+    """CPU time of all threads of a process since it started; 0 if the process has ended."""
     try:
         return time.clock_gettime(~pid << 3 | _CPUCLOCK_SCHED)
     except OSError:
@@ -252,7 +252,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def own_bytes(pid: int) -> int:
-    """Bytes that the process holds outside of files, which the kernel cannot reclaim; 0 when it has ended."""
+    """Bytes outside of files that the process holds and the kernel cannot reclaim; 0 if the process has ended."""
     try:
         with open(f"/proc/{pid}/status") as file:  # noqa: PTH123 - no pathlib here
             return sum(int(line.split()[1]) << 10 for line in file if line.startswith(("RssAnon:", "RssShmem:")))
@@ -261,7 +261,7 @@ def own_bytes(pid: int) -> int:
 
 
 def process_state(pid: int) -> tuple[str, int] | None:
-    """(state letter, start time in clock ticks since boot) of a process, or None when it has ended."""
+    """(state letter, start time in clock ticks since boot) of a process; None if it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123 - hot path, and pathlib costs an import
             fields = stat.read().rpartition(b") ")[2].split()
@@ -271,7 +271,7 @@ def process_state(pid: int) -> tuple[str, int] | None:
 
 
 def signal_process(pid: int, start_time: int, number: int) -> bool:
-    """Signals exactly that process, never a later one with its pid. False when it has ended."""
+    """Signals exactly that process, never a later one with the same pid. False if the process has ended."""
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""TLS contexts from the files and names that the command lines of HashiCorp's products take."""
+"""TLS contexts from the files and names that the command lines of HashiCorp's products accept."""
 
 from __future__ import annotations  # ssl is loaded on first use
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 class TlsFileError(Exception):
-    """A file that cannot be used; the message names it."""
+    """A file cannot be used; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Tls:
     cert_file: str = ""
     key_file: str = ""
     server_name: str = ""
-    """The name that the server's certificate must have; "": that of its address."""
+    """The name that the server's certificate must have; "": the host of its address."""
     verify: bool = True
 
     def context(self) -> ssl.SSLContext:
@@ -37,7 +37,7 @@ class Tls:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         if self.cert_file or self.key_file:
             if not self.cert_file:
-                raise TlsFileError(f"{self.key_file}: a client key without its certificate; give cert_file too")
+                raise TlsFileError(f"{self.key_file}: this client key has no certificate; give cert_file too")
             try:
                 context.load_cert_chain(self.cert_file, self.key_file or None)
             except (OSError, ssl.SSLError) as error:

@@ -1,9 +1,9 @@
-"""Files below a folder that another user may write, opened safely as root: no link of that user leads root elsewhere.
+"""Opens files as root, safely, below a folder that another user may write: that user's links lead root nowhere.
 
-A path is opened folder by folder, each from the one above it, so that no folder can be swapped between check and use. A
-link is followed only if root or this process's own user alone may write there: then it is the administrator's.
+A path is opened folder by folder, each from the folder above it, so that no folder can be swapped between check and
+use. A link is followed only if only root or this process's user may write to its folder: an administrator made it.
 
-It runs on hosts too (hashidrill.staging.carriers.shell), under the oldest Python that they may have.
+This module also runs on hosts (hashidrill.staging.carriers.shell), under the oldest Python that they may have.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _MOST_LINKS = 40
 
 @contextlib.contextmanager
 def folder(path: Any, *, make: bool = False) -> Iterator[int]:
-    """The folder, to open files from by `dir_fd`. Raises OSError.
+    """The folder's descriptor, to open files in it by `dir_fd`. Raises OSError.
 
-    `make`: also makes missing folders of it, for this user alone.
+    `make`: also makes missing folders of the path, which only this user may access.
     """
     opened = _walked(os.fspath(path), _FOLDER, make=make)
     try:
@@ -44,7 +44,7 @@ def open_file(path: Any, flags: int) -> int:
 
 
 def create(at: int, name: str, mode: int = 0o600) -> int:
-    """Creates a file in a folder, to read and write. Raises OSError, FileExistsError if the name exists."""
+    """Creates a file in a folder, to read and write. Raises OSError; FileExistsError if the name exists."""
     return os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NEVER, mode, dir_fd=at)
 
 
@@ -101,9 +101,9 @@ def _target(here: int, name: str) -> str:
 
 
 def _follow(here: int, name: str, path: str, links: int) -> None:
-    """Raises OSError for a link that is not followed."""
+    """Raises OSError if the link must not be followed."""
     if links > _MOST_LINKS or not _administered(here):
-        raise OSError(errno.ELOOP, f"{name} in it is a link that others than root may have put there", path)
+        raise OSError(errno.ELOOP, f"{name} in it is a link that a user other than root may have made", path)
 
 
 def _below(here: int, name: str, flags: int, *, make: bool) -> int:

@@ -38,8 +38,8 @@ async def wait_while_it_moves(
 ) -> T:
     """Like `wait_until`, with patience for a slow machine: it gives up `still_s` after the last progress.
 
-    `check` returns (value or None, evidence, progress). Progress values are compared with `>` to the highest so far;
-    None is no progress. Raises WaitTimeoutError after `still_s` without any, and after `within_s` in all cases.
+    `check` returns (value or None, evidence, progress). There is progress if a value is greater (`>`) than all before;
+    None is no progress. Raises WaitTimeoutError after `still_s` without progress, and after `within_s` in all cases.
     """
     began = moved = anyio.current_time()
     furthest: Any = None
@@ -54,17 +54,17 @@ async def wait_while_it_moves(
                 scope.deadline = min(moved + still_s, began + within_s)
             await pause(gap_s)
     now = anyio.current_time()
-    stood = "it still moved" if moved + still_s > now else f"no progress for the last {now - moved:.0f}s"
+    stood = "it still made progress" if moved + still_s > now else f"no progress for the last {now - moved:.0f}s"
     raise WaitTimeoutError(f"waited {now - began:.0f}s for {what}; last seen: {evidence}; {stood}")
 
 
 async def pause(seconds: float) -> None:
-    """The gap between two looks, or the length of a fault: never a guess at how long something takes."""
+    """Waits for the gap between two looks, or the length of a fault: never for a guess at how long something takes."""
     await anyio.sleep_until(anyio.current_time() + seconds)
 
 
 def first_cause(error: BaseException) -> BaseException:
-    """The first error in a group, at any depth; returns any other error unchanged."""
+    """The first error in a group, at any depth; an error that is not a group is returned unchanged."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
@@ -85,7 +85,7 @@ async def all_at_once(calls: Iterable[Callable[[], Coroutine[Any, Any, Any]]]) -
 
 @asynccontextmanager
 async def beside(*calls: Callable[[], Coroutine[Any, Any, Any]]) -> AsyncIterator[None]:
-    """Runs them while the block goes on; its end cancels them. Errors of them or of the block are not grouped."""
+    """Runs the calls during the block, whose end cancels them. Errors of the calls or the block are not grouped."""
     try:
         async with anyio.create_task_group() as group:
             for call in calls:

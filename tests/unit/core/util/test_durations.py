@@ -59,10 +59,10 @@ def test_a_state_folder_that_cannot_be_written_fails_nothing():
         (10, 43, "10 s of about 45 s"),
         (10, 94, "10 s of about 1 min 30 s"),
         (3780, None, "1 h 3 min"),
-        (400, 360, "6 min 40 s, expected were about 6 min"),
+        (400, 360, "6 min 40 s, expected: about 6 min"),
         (0.3, 0.2, "0 s of about 1 s"),
-        (2, 0.2, "2 s, expected were about 1 s"),
-        (362, 355, "6 min 2 s, expected were about 6 min"),
+        (2, 0.2, "2 s, expected: about 1 s"),
+        (362, 355, "6 min 2 s, expected: about 6 min"),
         (358, 355, "5 min 58 s of about 6 min"),
     ],
 )

@@ -48,7 +48,7 @@ def test_to_and_fro_is_no_progress():
 def test_what_moves_for_ever_is_given_up_in_the_end_and_the_error_says_that_it_moved():
     took, said = waited(lambda s: s)
     assert took == pytest.approx(100, abs=1)
-    assert said.endswith("it still moved")
+    assert said.endswith("it still made progress")
 
 
 def test_what_cannot_say_how_far_it_is_has_the_patience_and_no_more():
@@ -86,7 +86,7 @@ def test_a_server_that_falls_behind_further_and_further_is_given_up_after_40_s()
 
 @pytest.mark.long
 def test_a_server_that_never_quite_catches_up_is_given_up_in_the_end():
-    with pytest.raises(WaitTimeoutError, match=r"waited 180s .* it still moved"):
+    with pytest.raises(WaitTimeoutError, match=r"waited 180s .* it still made progress"):
         in_step(lambda s: int(6411 - s))
 
 

@@ -82,13 +82,13 @@ def summed(files):
 
 STATE = members()["state.bin"]
 PLANTED = {
-    "no checksums": (archived(members(sums=None)), "SHA256SUMS is not in it"),
-    "no state": (archived(members(state=None)), "state.bin is not in it"),
-    "another state": (archived(members(state=STATE + b"\x02\xc0")), "state.bin is not what its SHA256SUMS says"),
-    "another meta": (archived(members(meta=b"{}")), "meta.json is not what its SHA256SUMS says"),
-    "meta without index": (summed(members(meta=b'{"Size": 3}')), "meta.json does not read as Raft's"),
-    "meta that is no JSON": (summed(members(meta=b"no")), "meta.json does not read as Raft's"),
-    "state of another size": (summed(members(state=STATE[:-1])), "bytes, and meta.json says"),
+    "no checksums": (archived(members(sums=None)), "SHA256SUMS is missing"),
+    "no state": (archived(members(state=None)), "state.bin is missing"),
+    "another state": (archived(members(state=STATE + b"\x02\xc0")), "state.bin does not match its SHA256SUMS"),
+    "another meta": (archived(members(meta=b"{}")), "meta.json does not match its SHA256SUMS"),
+    "meta without index": (summed(members(meta=b'{"Size": 3}')), "meta.json cannot be read as Raft's"),
+    "meta that is no JSON": (summed(members(meta=b"no")), "meta.json cannot be read as Raft's"),
+    "state of another size": (summed(members(state=STATE[:-1])), "bytes, but meta.json says"),
     "not gzip": (b"GET / HTTP/1.1", "not a whole gzip file"),
     "not a tar": (gzip.compress(b"x" * 600), "not a"),
 }

@@ -108,7 +108,7 @@ def test_another_kind_of_file_gets_one_message(tmp_path):
         ({"CONSUL_HTTP_ADDR": "c:1", "CONSUL_HTTP_SSL": "maybe"}, "HTTP_SSL: expected true or false, got 'maybe'"),
         ({"CONSUL_HTTP_TOKEN_FILE": "/nowhere/token"}, "/nowhere/token: the token of consul cannot be read: No such"),
         ({"CONSUL_CACERT": "/nowhere/ca.pem"}, "/nowhere/ca.pem: the CA certificate cannot be used: No such file"),
-        ({"CONSUL_CLIENT_KEY": "/nowhere/key.pem"}, "/nowhere/key.pem: a client key without its certificate"),
+        ({"CONSUL_CLIENT_KEY": "/nowhere/key.pem"}, "/nowhere/key.pem: this client key has no certificate"),
     ],
 )
 def test_a_variable_that_cannot_be_used_gets_one_message(read, environ, said):

@@ -71,7 +71,7 @@ def test_an_observer_writes_into_no_file_that_a_link_leads_to(monkeypatch, their
 def test_a_folder_that_is_a_link_of_others_is_not_tried(theirs, tmp_path, op):
     (tmp_path / "roots").mkdir()
     (theirs / "data").symlink_to(tmp_path / "roots")
-    with pytest.raises(OSError, match="data in it is a link that others than root may have put there"):
+    with pytest.raises(OSError, match="data in it is a link that a user other than root may have made"):
         Observers(str(theirs / "data"), System()).answer(dict(op))
     assert [*(tmp_path / "roots").iterdir()] == []
 
@@ -102,7 +102,7 @@ def conf(theirs, tmp_path):
 
 def test_settings_go_into_no_folder_that_a_link_of_others_leads_to(theirs, tmp_path):
     path = conf(theirs, tmp_path)
-    with pytest.raises(RefusedError, match="conf in it is a link that others than root may have put there"):
+    with pytest.raises(RefusedError, match="conf in it is a link that a user other than root may have made"):
         restart.write_settings(path, {"a": 1}, ME)
     assert [*(tmp_path / "etc").iterdir()] == []
 
@@ -125,7 +125,7 @@ def test_a_fifo_in_the_place_of_settings_holds_nothing_up(theirs):
 def test_a_note_is_written_below_no_link_of_others(theirs, tmp_path):
     (tmp_path / "roots").mkdir()
     (theirs / "x").symlink_to(tmp_path / "roots")
-    with pytest.raises(RefusedError, match="x in it is a link that others than root may have put there"):
+    with pytest.raises(RefusedError, match="x in it is a link that a user other than root may have made"):
         Note(theirs / "x" / "notes", "f").write({})
     assert [*(tmp_path / "roots").iterdir()] == []
 
