@@ -281,7 +281,7 @@ class Cluster:
             raise ClusterError(f"{self._where}: {what}: HTTP {status}; is this an API server?", status) from None
         except (httpx2.HTTPError, OSError, ConfigError, ValueError) as error:
             why = str(error) or type(error).__name__
-            raise ClusterError(f"{self._where}: {what}: {why}; can `{self.kubectl('get pods')}`?") from None
+            raise ClusterError(f"{self._where}: {what}: {why}; does `{self.kubectl('get pods')}` work?") from None
 
     @property
     def _where(self) -> str:

@@ -66,8 +66,8 @@ def why_not_drained(node: str, others: Sequence[str], *, allowed: bool) -> str:
     """Why a node may not be drained that also runs `others`, other agents of the estate; "" if it may."""
     if not allowed:
         return (
-            "`drain` of the attach file does not say that nodes may be drained: every pod of the node leaves it, not"
-            " only those of the agents"
+            "`drain` of the attach file does not say that nodes may be drained: every pod leaves the node, not only"
+            " the agents' pods"
         )
     if others:
         return (

@@ -132,7 +132,7 @@ def test_a_server_that_answers_nothing_ends_no_proof_and_each_call(cases):
 def test_a_server_that_is_gone_is_told_before_anything_is_applied(cases):
     told = cases["a_server_that_is_gone_is_told"]["told"]
     assert "nothing was applied" in told
-    assert "get pods`?" in told
+    assert "get pods` work?" in told
 
 
 def test_a_namespace_that_ends_or_never_was_is_told(cases):
@@ -191,7 +191,7 @@ def test_a_run_on_a_server_that_is_gone_does_not_begin_and_says_why(cases):
     line = cases["a_run_on_a_server_that_is_gone_does_not_begin"]
     assert line["exit"] == 2
     assert not line["began"]
-    assert "get pods`?" in unfolded(line["said"])
+    assert "get pods` work?" in unfolded(line["said"])
 
 
 def test_an_observer_notices_that_it_was_disarmed(cases):

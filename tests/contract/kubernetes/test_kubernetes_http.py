@@ -160,5 +160,5 @@ def test_a_server_that_never_answers_ends_each_kind_of_call(server, monkeypatch)
 
 
 def test_nobody_there_is_told_with_what_to_try(server):
-    with pytest.raises(ClusterError, match=r"can `kubectl --context here -n consul get pods`\?"):
+    with pytest.raises(ClusterError, match=r"does `kubectl --context here -n consul get pods` work\?"):
         asked(server.cluster(url="https://127.0.0.1:1"), lambda cluster: cluster.listed("v1", "Pod"))

@@ -253,11 +253,11 @@ SHOP = {"shop": {"type": "env", "key": "HASHIDRILL_TEST_SHOP"}}
         ),
         (
             theirs(asks=[probe({**PAGE, "headers": {"A": "${t}"}})], secrets={"g": {"t": {"type": "vault"}}}),
-            r"secrets\.g\.t: a secret has to be in a variable",
+            r"secrets\.g\.t: a secret must be in a variable",
         ),
         (
             theirs(asks=[probe({**PAGE, "headers": {"A": "${t}"}})], secrets={"t": "hunter2"}),
-            r"secrets\.t: a secret has to be in a variable",
+            r"secrets\.t: a secret must be in a variable",
         ),
         (theirs(action(process("hashidrill run a")), action()), r"method: it runs hashidrill and has"),
         (theirs(action(process("hashidrill gate a b"))), r"arguments: only `run EXPERIMENT` can be read"),

@@ -70,9 +70,9 @@ class PodKillParams(Strict):
 class PodKill(ChaosMeshFault[PodKillParams]):
     """Deletes the agent's pod; the pod's StatefulSet starts a new pod of that name.
 
-    Limits: only pods of a StatefulSet, because other pods do not come back under their names. The new pod has another
-    address: the run follows it if the attach file finds agents by the labels of their pods; otherwise name the agent's
-    URL under `agents`.
+    Limits: it works only on pods of a StatefulSet, because others do not come back under their names. The new pod has
+    another address: the run follows it if the attach file finds agents by the labels of their pods; otherwise name the
+    agent's URL under `agents`.
     """
 
     kind: ClassVar[str] = "chaos_mesh.pod_kill"
@@ -150,8 +150,8 @@ class DelayParams(Strict):
 class NetworkDelay(_AnswersFault[DelayParams]):
     """Delays everything that the agent's pod sends, by netem.
 
-    Limits: only if the attach file says `netem: true`. The traffic between agents is delayed too, but that delay is
-    not measured.
+    Limits: the attach file must say `netem: true`. The traffic between agents is delayed too, but that delay is not
+    measured.
     """
 
     kind: ClassVar[str] = "chaos_mesh.network.delay"
@@ -203,7 +203,7 @@ class BandwidthParams(Strict):
 class NetworkBandwidth(_AnswersFault[BandwidthParams]):
     """Limits what the agent's pod sends to `rate`, by a token bucket of tc.
 
-    Limits: only Consul, because the proof needs a large answer of the agent; the node's kernel needs the queue `tbf`.
+    Limits: it works only for Consul, whose large answers are the proof; the node's kernel needs the queue `tbf`.
     """
 
     kind: ClassVar[str] = "chaos_mesh.network.bandwidth"
@@ -315,7 +315,7 @@ class TimeParams(Strict):
 class Time(_AnswersFault[TimeParams]):
     """Sets the clock that the agent reads ahead or behind; the node's own clock does not change.
 
-    Limits: only the wall clock (`CLOCK_REALTIME`): timers on the monotonic clock are not affected.
+    Limits: it changes only the wall clock (`CLOCK_REALTIME`); timers on the monotonic clock are not affected.
     """
 
     kind: ClassVar[str] = "chaos_mesh.time"
@@ -351,8 +351,8 @@ def _http(params: PortParams, agent: str, what: Mapping[str, Any]) -> Mapping[st
 class HttpAbort(_AnswersFault[PortParams]):
     """Aborts every request to a port of the agent's pod.
 
-    Limits: only plain HTTP: over TLS, Chaos Mesh sees no requests. Only the API's port can be observed: with another
-    port, the run is INVALID.
+    Limits: it works only for plain HTTP, because Chaos Mesh sees no requests in TLS. Only the API's port can be
+    observed: with another port, the run is INVALID.
     """
 
     kind: ClassVar[str] = "chaos_mesh.http.abort"
@@ -403,7 +403,7 @@ class IoLatencyParams(Strict):
 class IoLatency(_AnswersFault[IoLatencyParams]):
     """Delays operations on a volume of the leader's pod: every write that the leader commits waits for them.
 
-    Limits: only Consul, and only its leader, because no write waits for a follower's disk. The token needs `write` on
+    Limits: it works only on Consul's leader, because no write waits for a follower's disk. The token needs `write` on
     `hashidrill/nothing/`.
     """
 
@@ -439,7 +439,7 @@ class ResourceParams(Strict):
     """What Chaos Mesh is asked to do, and which part of that this machine will see."""
 
     chaos: str
-    """The kind of the object that is created: `NetworkChaos`, `IOChaos`, `StressChaos`, `TimeChaos`, `HTTPChaos`, ."""
+    """The kind of the created object: `NetworkChaos`, `IOChaos`, `StressChaos`, `TimeChaos`, `HTTPChaos`, ..."""
     spec: dict[str, Any]
     """The object's `spec`, without `mode`, `selector` and `duration`: `on` names the target, and hashidrill sets the
     duration."""

@@ -225,7 +225,7 @@ FILL_IN = "fill-in"
 ONCE_S = 3.0
 """The length, in seconds, of a step that happens once and has no length in a foreign file."""
 MOST_STEPS = 20
-ONE_INTERFACE, RATE_ALONE = "a local host has one network interface", "network.bandwidth has a rate alone"
+ONE_INTERFACE, RATE_ALONE = "a local host has one network interface", "network.bandwidth has only a rate"
 Faults = list[tuple[str, dict[str, Any]]]
 Link = dict[str, Any]
 """Parameters of a fault on the connections of one port."""

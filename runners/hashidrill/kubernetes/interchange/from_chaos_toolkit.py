@@ -123,7 +123,7 @@ class _Variables:
             if kind == "env":
                 self._secrets[name] = given.part(name).text("key", needed=True)
             elif isinstance(kind, str):
-                self._said[name] = False, f"{given.place(name)}: a secret has to be in a variable: `type: env`, `key`"
+                self._said[name] = False, f"{given.place(name)}: a secret must be in a variable: `type: env`, `key`"
             else:
                 self._read_secrets(given.part(name))
         given.settle()

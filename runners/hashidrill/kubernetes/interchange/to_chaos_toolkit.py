@@ -11,7 +11,7 @@ NEEDED = "hashidrill in the Python environment of Chaos Toolkit, and this experi
 
 
 def experiment(metadata: Metadata, named: str) -> dict[str, Any]:
-    """The Chaos Toolkit experiment, which loses nothing of ours. `named`: the argument of `hashidrill run`.
+    """The Chaos Toolkit experiment; no part of ours is lost. `named`: the argument of `hashidrill run`.
 
     A failed action does not change the result of `chaos run`, which continues and exits with 0. So the hypothesis
     checks the verdict, only after the method; if another strategy is chosen, the control decides.

@@ -167,7 +167,7 @@ class ChaosMeshService(BaseService):
         return {ChaosMachine: made}
 
     def agent(self, site: Site) -> AgentPlan:
-        """Files with keys are in the agent's own folder; kubeconfigs for people are in that of the service."""
+        """Files with keys are in the agent's own folder; kubeconfigs for people are in the service's folder."""
         from hashidrill.core.util.commands import SYSTEM_FOLDERS  # noqa: PLC0415 - see above
 
         self._addresses, self._definitions = site.addresses, site.binaries["chaos-mesh-definitions"]

@@ -192,8 +192,8 @@ class Drained:
 class NodeDrain(LitmusFault[NoParams]):
     """Drains the node of the agent's pod: every pod leaves that node.
 
-    Limits: only if the attach file says `drain: true`, because other pods leave the node too. A node is refused if it
-    has more than one agent of the estate, or if it is already cordoned.
+    Limits: the attach file must say `drain: true`, because other pods leave the node too. A node is refused if it has
+    more than one agent of the estate, or if it is already cordoned.
     """
 
     kind: ClassVar[str] = "litmus.node_drain"
@@ -227,8 +227,8 @@ class LatencyParams(Strict):
 class PodNetworkLatency(LitmusFault[LatencyParams]):
     """Delays everything that the agent's pod sends.
 
-    Limits: only if the attach file says `netem: true`. The traffic between agents is delayed too, but that delay is
-    not measured.
+    Limits: the attach file must say `netem: true`. The traffic between agents is delayed too, but that delay is not
+    measured.
     """
 
     kind: ClassVar[str] = "litmus.pod_network_latency"
@@ -272,8 +272,8 @@ class HttpLatencyParams(HttpParams):
 class PodHttpLatency(_Http[HttpLatencyParams]):
     """Delays every answer from a port of the agent's pod.
 
-    Limits: only plain HTTP: over TLS, the proxy sees no answers. Only the API's port can be observed: with another
-    port, the run is INVALID.
+    Limits: it works only for plain HTTP, because the proxy sees no answers in TLS. Only the API's port can be
+    observed: with another port, the run is INVALID.
     """
 
     kind: ClassVar[str] = "litmus.pod_http_latency"
@@ -467,8 +467,8 @@ class LossParams(VisibleParams):
 class PodNetworkLoss(VisibleFault[LossParams]):
     """Loses packets that the agent's pod sends; if it loses all of them, the agent falls silent.
 
-    Limits: only if the attach file says `netem: true`. Lost packets are not counted: if the loss does not have the
-    named `effect`, the run is INVALID. If a liveness probe fails meanwhile, the kubelet restarts the container.
+    Limits: the attach file must say `netem: true`. Lost packets are not counted: if the loss does not have the named
+    `effect`, the run is INVALID. If a liveness probe fails meanwhile, the kubelet restarts the container.
     """
 
     kind: ClassVar[str] = "litmus.pod_network_loss"

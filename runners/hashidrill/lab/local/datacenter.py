@@ -320,7 +320,7 @@ class LocalDatacenter(HostSelection):
         return Target(selector.removeprefix(CLIENT_PREFIX), LOAD_ADDRESS, "client")
 
     async def endpoints(self, via: str | None) -> Sequence[str]:
-        """The URLs of the agents that a load goes through; None goes through none. Raises SelectorError."""
+        """The URLs of the agents that a load goes through; empty for None. Raises SelectorError."""
         if via is None:
             return []
         agents = await self.agents(via)

@@ -1,7 +1,7 @@
 """One host of the local datacenter, as faults and observers see it (hashidrill.core.protocols.abc.Host).
 
 It uses only the Unix sockets in the sandbox's run directory, /proc, and netlink in the host's network namespace. So a
-new process inside the sandbox can do all that the process which started the host can do.
+later process inside the sandbox can do as much as the process that started the host.
 """
 
 import errno
@@ -421,7 +421,7 @@ class LocalHost(CanaryOfHost, Capable):
         return self._memory_group().memory_in_use()
 
     async def limit_memory(self, name: str, limit_bytes: int) -> None:
-        """Limits the agents. If the kernel refuses the limit (cgroups v1), a process first squeezes their memory."""
+        """Limits the agents. If the kernel refuses (cgroups v1), a process takes memory until an agent is killed."""
         group, least = self._memory_group(), 0
         for _ in range(_SQUEEZES):
             if group.limit_memory(limit_bytes):

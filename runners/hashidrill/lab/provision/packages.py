@@ -189,7 +189,7 @@ def _granted(asked: Sequence[Package], ask: Ask) -> tuple[list[str] | None, str]
     if os.environ.get(NO_INSTALL, "") not in {"", "0"}:
         why = f"{NO_INSTALL} is set, so nothing was installed"
     elif shutil.which("apt-get") is None:
-        why = "there is no apt-get here to install them with"
+        why = "this machine has no apt-get to install them"
     elif not root and shutil.which("sudo") is None:
         why = "this user is not root and has no sudo, so nothing was installed"
     elif not agreed:

@@ -1,6 +1,6 @@
 """The TCP connections of a network namespace, and the bytes sent over each, from the kernel's own list.
 
-It speaks sock_diag(7), as `ss` does. A library takes 6 ms of CPU to read the list once, and the lists of 29 client
+It speaks sock_diag(7), as `ss` does. A library would take 6 ms of CPU to read one list, and the lists of 29 client
 agents are read every second.
 """
 

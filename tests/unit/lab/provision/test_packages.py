@@ -160,7 +160,7 @@ def test_in_ci_nobody_is_asked(system, monkeypatch, value):
 
 def test_nobody_is_asked_what_could_not_be_done_anyway(system):
     system.has -= {"nft", "apt-get"}
-    with pytest.raises(MachineError, match="there is no apt-get here"):
+    with pytest.raises(MachineError, match="this machine has no apt-get"):
         system.ensure(install=False, answer=True)
     assert system.asked == []
 
@@ -220,7 +220,7 @@ def test_a_user_who_forbids_installing_is_obeyed_even_as_root(system, monkeypatc
 
 def test_a_system_without_apt_is_told_what_to_install(system):
     system.has -= {"nft", "apt-get"}
-    with pytest.raises(MachineError, match=r"(?s)no apt-get here.*install nftables with this system's package manager"):
+    with pytest.raises(MachineError, match=r"(?s)has no apt-get.*install nftables with this system's package manager"):
         system.ensure()
 
 

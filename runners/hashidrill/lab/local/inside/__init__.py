@@ -1,4 +1,4 @@
 """Programs inside the sandbox: init (PID 1), one hostd and one canary per host, and diskd.
 
-Standard library only, so that each starts in a few tens of milliseconds.
+They use only the standard library, so that each starts in a few tens of milliseconds.
 """

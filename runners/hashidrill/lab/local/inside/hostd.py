@@ -180,7 +180,7 @@ class HostDaemon:
         """Starts the agent unless it runs. Waits a limited time for an agent that is still ending."""
         ends = time.monotonic() + self._ends_within_s
         while True:
-            with self._lock:  # released between two looks, so that other requests are answered meanwhile
+            with self._lock:  # released between two checks, so that other requests are answered meanwhile
                 if command:
                     self._commands[agent] = command
                 if agent not in self._commands:
