@@ -72,7 +72,7 @@ class Value:
 
     @property
     def written(self) -> int | str:
-        """The value as the YAML file holds it."""
+        """The value in the form that YAML needs."""
         return int(self.number) if self.whole else f"{self.number:.9f}".rstrip("0").rstrip(".") + self.unit
 
     def __str__(self) -> str:
@@ -121,7 +121,7 @@ class Search:
         counts = self.counts(value)
         if not counts:
             return Outcome.INVALID
-        # in a tie it did not hold each time, and an outcome of the datacenter outweighs one of the generator
+        # in a tie, the SLO did not hold each time, and BROKEN by the datacenter outweighs GENERATOR
         return max((Outcome.BROKEN, Outcome.GENERATOR, Outcome.HELD), key=lambda outcome: counts[outcome])
 
     def counts(self, value: Value) -> Counter[Outcome]:

@@ -143,7 +143,7 @@ class Sources:
 
 
 def collect(paths: Sequence[Path], *, kind: str | None = None, exclude: Sequence[str] = ()) -> Sources:
-    """Reads everything under `paths`, directories in the order of names. A file that cannot be read raises nothing."""
+    """Reads everything under `paths`, directories in the order of names. Does not raise if a file cannot be read."""
     sources = Sources()
     seen: set[tuple[int, int]] = set()
     for path in paths:

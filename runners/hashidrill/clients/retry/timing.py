@@ -6,7 +6,7 @@ lengthen gaps, so these functions use quantiles, and a reference client that sle
 
 `curve_of` says on which curve gaps lie: growth by a factor, or along a line, a square, a cube. The logarithm of growth
 by a factor is a straight line (or bends up, if additive jitter or the machine adds to each gap); the logarithm of a
-power bends down. The slope alone decides nothing: that of 1, 4, 9, 16 is steeper than that of 1, 2, 4, 8. Both families
+power bends down. The slope alone decides nothing: 1, 4, 9, 16 has a steeper slope than 1, 2, 4, 8. Both families
 are fitted, and the difference between the fits must exceed the scatter of the gaps.
 """
 

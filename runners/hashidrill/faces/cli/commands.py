@@ -133,7 +133,7 @@ class LazyGroup(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes | {"commands": {}, "rich_markup_mode": None})
         self.lazy = Commands("" if self.name == "hashidrill" else self.name or "")
-        self.commands: Mapping[str, Any] = self.lazy  # type: ignore[assignment]  # nobody adds to it
+        self.commands: Mapping[str, Any] = self.lazy  # type: ignore[assignment]  # it is never changed
 
     def main(self, *args: Any, **options: Any) -> Any:
         """When the command ends, even if its command line is refused, resets the context variables that options

@@ -167,14 +167,14 @@ def print_json(value: Any) -> None:
 
 def recordings(runs_dir: Path) -> list[Path]:
     try:
-        names = sorted(os.listdir(runs_dir))  # noqa: PTH208 - of thousands, names alone are quick
+        names = sorted(os.listdir(runs_dir))  # noqa: PTH208 - reading only names stays quick with thousands of runs
     except OSError:
         return []
     return [runs_dir / name for name in names if os.path.isfile(f"{runs_dir}/{name}/{JOURNAL_NAME}")]  # noqa: PTH113
 
 
 def recordings_below(folder: Path) -> Iterator[Path]:
-    """All recordings, including those of comparisons, rehearsals and game days, in the order of their folders."""
+    """All recordings, including recordings of comparisons, rehearsals and game days, in the order of their folders."""
     try:
         names = sorted(os.listdir(folder))  # noqa: PTH208 - as above
     except OSError:

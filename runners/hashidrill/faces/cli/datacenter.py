@@ -243,7 +243,7 @@ def shell(
 ) -> None:
     """Open a shell, or run a command, on a host.
 
-    The shell is in the host's network namespace. Sets CONSUL_HTTP_ADDR and the like.
+    The shell is in the host's network namespace. Sets CONSUL_HTTP_ADDR and similar variables.
 
     While a training game is on and no datacenter of that name is up, the shell is in the game.
     """

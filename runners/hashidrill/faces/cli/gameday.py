@@ -237,7 +237,7 @@ class _Day:
         lead = self._lead(again, room)
         runs_s = sum(total_s(each.resolved) for each in plan.runs)
         alone_s = runs_s if self.yes and not journal.sessions else None
-        self.whole = Progress(self.say, alone_s)  # nobody knows how long people take
+        self.whole = Progress(self.say, alone_s)  # how long people take is unknown
         journal.session(unattended=self.yes)
         self.tell(f"the day's folder: {folder}")
         announce(plan.day.metadata.name, runs_s, tell=self.tell)

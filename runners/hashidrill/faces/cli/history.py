@@ -71,7 +71,7 @@ def _store(db: Path | None, *, everywhere: bool = False, must_exist: bool = True
 
 
 def _series(store: Store, name: str | None) -> list[Series]:
-    """All series, or those of one experiment. The UsageError names similar experiments, or the several that fit."""
+    """All series, or one experiment's series. The UsageError names similar experiments, or the several that fit."""
     if name is None:
         return store.series()
     known = sorted({each.experiment for each in store.series()})

@@ -101,7 +101,7 @@ def init(
     steps = {
         f"{at}hashidrill run": "run what is in experiments/",
         "hashidrill show last --hypotheses hypotheses": "the last verdict",
-        "hashidrill new --from raft/killed-leader ours": "copy one of `hashidrill list`",
+        "hashidrill new --from raft/killed-leader ours": "copy a shipped experiment",
         f"hashidrill gameday run {day}": "lead a team through it",
     }
     width = max(map(len, steps)) + 2

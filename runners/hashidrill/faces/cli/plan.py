@@ -88,7 +88,7 @@ def _when(one: Mapping[str, Any]) -> str:
 
 
 def _workers(plan: Plan) -> Iterator[dict[str, Any]]:
-    """The job of the workers that offer the loads, where the attach file names an `engine`."""
+    """The job of the workers that offer the loads, if the attach file names an `engine`."""
     nomad = settings_of(plan.target.engine, plan.target.path).nomad
     if nomad is None or "nomad" not in plan.target.logins:
         return

@@ -156,7 +156,7 @@ def _fields(schema: Schema) -> list[tuple[str, Schema]]:
 
 
 def _references(about: Any) -> list[str]:
-    """The names of the definitions that a field leads to, except those of single kinds."""
+    """The names of the definitions that a field leads to, except definitions of single kinds."""
     if isinstance(about, list):
         return [name for each in about for name in _references(each)]
     if not isinstance(about, dict):
@@ -333,7 +333,7 @@ _EXAMPLE_CHARACTERS = 46
 
 def recording_page() -> str:
     """What a hypothesis may read of a recording, shown for a small recording."""
-    import tempfile  # noqa: PLC0415 - this page alone needs a recording
+    import tempfile  # noqa: PLC0415 - only this page needs a recording
 
     from hashidrill.core.judging import measure  # noqa: PLC0415 - as above
     from hashidrill.testing import RecordingBuilder  # noqa: PLC0415 - as above

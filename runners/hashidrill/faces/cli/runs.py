@@ -188,7 +188,7 @@ def _own(say: Console) -> list[str]:
     if found := [str(path) for path, there in own.items() if not there]:
         return found
     raise UsageError(
-        "name an experiment (`hashidrill list` shows what ships): there are none of your own in experiments/ here;"
+        "name an experiment (`hashidrill list` shows what ships): you have no experiments in experiments/ here;"
         " `hashidrill init` writes one"
     )
 
@@ -366,7 +366,7 @@ def check(
     ],
     hypotheses: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Folder with hypotheses of the run that do not ship, found by SHA-256."),
+        typer.Option(metavar="DIR", help="Folder with the run's hypotheses that do not ship; found by SHA-256."),
     ] = None,
     recorded_hypotheses: Annotated[
         bool,

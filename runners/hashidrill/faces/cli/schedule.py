@@ -70,7 +70,7 @@ def schedule(
         str, typer.Option(help="Host that Nomad runs it on (default: this one; `any`: all have the same paths).")
     ] = "",
     user: Annotated[
-        str | None, typer.Option(help="Account that runs it (default: yours; empty: that of Nomad or systemd).")
+        str | None, typer.Option(help="Account that runs it (default: yours; empty: Nomad's or systemd's).")
     ] = None,
     command: Annotated[
         str,

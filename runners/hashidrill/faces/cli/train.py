@@ -243,8 +243,8 @@ def say(
 
 
 def game_shell(host: str | None, command: list[str], trainee: str | None) -> int:
-    """A shell of the game that is on. Returns the shell's exit code, and restores the terminal's settings, even if the
-    game ended first.
+    """Opens a shell in the game in progress. Returns the shell's exit code, and restores the terminal's settings, even
+    if the game ended first.
     """
     if host is not None and "--" in sys.argv and sys.argv[sys.argv.index("--") + 1 :] == [host, *command]:
         command, host = [host, *command], None  # `shell -- COMMAND`: its first word is not a host
@@ -370,7 +370,7 @@ def _hold_class(
         raise UsageError("--seats serves a page over all games; --serve and --tell-trainer are about a single game")
     check_address("--listen", listen)
     if (program := own_program()) is None:
-        raise UsageError("--seats: hashidrill is not installed as a program beside this Python, so SSH cannot start it")
+        raise UsageError("--seats: SSH cannot start hashidrill: its program is neither next to Python nor on PATH")
     seats = classroom.seats_of(asked)
     carries = classroom.Carries.here(course, len(games.all_games()))
     warning = carries.trouble(len(seats))

@@ -44,7 +44,7 @@ class ExperimentFile(pytest.File):
             yield GuardrailsItem.from_parent(self, name=f"{of}guardrails", variant=variant)
 
     def _mark(self, experiment: Experiment) -> None:
-        """Tags are markers (`-m gate`) and keywords (`-k gate`), and so is the experiment's name."""
+        """Makes tags markers (`-m gate`) and keywords (`-k gate`); makes the experiment's name a keyword."""
         self.extra_keyword_matches.update([experiment.metadata.name, *experiment.metadata.tags])
         for tag in experiment.metadata.tags:
             if tag not in _PYTEST_MARKS:  # a tag named `skip` must not skip anything

@@ -204,7 +204,7 @@ class PairedFigure:
         return Trial(Outcome.BROKEN if broken else Outcome.HELD, text, where, math.exp(log), clear)
 
     def _ratio(self, recording: Recording, without: Doubt | None = None) -> tuple[float, float, float]:
-        """The log of the ratio, and both numbers; the log is NaN, which no comparison holds for, if one is missing."""
+        """The log of the ratio, and both numbers; if one is missing, the log is NaN, for which no comparison holds."""
         left_out = [] if without is None else [without]
         ours, theirs = (each.of(recording, though_busy=True, without=left_out) for each in (self.figure, self.of_good))
         one, other = np.array([theirs.number]), np.array([ours.number])

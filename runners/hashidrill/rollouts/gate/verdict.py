@@ -184,7 +184,7 @@ def _open_slo(slo: Slo) -> str:
     if slo.state is SloState.UNKNOWN:
         return f"{slo.title} could not be judged in any round{f': {slo.text}' if slo.text else ''}"
     held = f"{slo.title} held in {slo.counted(0)} rounds of the baseline and {slo.counted(1)} of the candidate"
-    unjudged = f", and could not be judged in {slo.unjudged} of the candidate alone" if slo.unjudged else ""
+    unjudged = f", and only the candidate could not be judged in {slo.unjudged} rounds" if slo.unjudged else ""
     return f"{held}{unjudged}: more rounds would tell"
 
 
