@@ -71,7 +71,7 @@ _GOOD, _BAD, _BEFOREHAND, _CLEAR_BEFOREHAND = _grid()
 
 @dataclass(frozen=True)
 class Noise:
-    """The belief about both error rates: the log weight of each pair on the grid. `clear`: the weights for clear runs."""
+    """The belief about both error rates: the log weight of each pair on the grid. `clear`: weights for clear runs."""
 
     log_weights: Floats
     clear: Floats = field(default_factory=lambda: _CLEAR_BEFOREHAND)
