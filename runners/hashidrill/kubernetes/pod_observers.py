@@ -141,7 +141,7 @@ class SlowWrites(Slow):
 
     async def before(self, hosts: Hosts, target: Target) -> Mapping[str, Any]:
         if not attachables([target.agent])[target.agent].writes_nothing:
-            raise FaultError(f"{target.agent}: no write of it that changes nothing is known: a delay would not show")
+            raise FaultError(f"{target.agent}: it has no known write that changes nothing: a delay would not show")
         return await super().before(hosts, target)
 
     async def _took_s(self, host: Host, agent: str, within_s: float) -> float | None:
@@ -197,8 +197,8 @@ class Replaced:
         pod = await ready_pod(hosts.host(target.host))
         if pod.owner != "StatefulSet":
             raise FaultError(
-                f"the pod {pod.name} belongs to {f'a {pod.owner}' if pod.owner else 'nobody'}: only a StatefulSet"
-                " brings it back under its name, without which its return cannot be proven"
+                f"the pod {pod.name} belongs to {f'a {pod.owner}' if pod.owner else 'no controller'}: only a"
+                " StatefulSet brings a pod back under its name, which proves its return"
             )
         return {"uid": pod.uid}
 

@@ -75,7 +75,7 @@ def pod_of(pods: Sequence[Mapping[str, Any]], host: str, address: str, *, by_add
     if len(at) == 1:
         return str(at[0]), ""
     if at:
-        return "", f"the pods {', '.join(sorted(at))} all have the address {address}, and none the name {host}"
+        return "", f"the pods {', '.join(sorted(at))} all have the address {address}, and no pod has the name {host}"
     return "", f"no pod there has the name {host} or the address {address}"
 
 

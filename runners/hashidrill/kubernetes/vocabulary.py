@@ -56,8 +56,8 @@ LITMUS = System("Litmus", "litmuschaos.io", "v1alpha1", closed=True)
 ENGINE, EXPERIMENT, RESULT = "ChaosEngine", "ChaosExperiment", "ChaosResult"
 
 BY_LABEL = {
-    "pod-network-partition": "every pod with the label of the engine, and without one every pod of the namespace",
-    "pod-autoscaler": "every workload with the label of the engine",
+    "pod-network-partition": "every pod with the engine's label, or, if it has none, every pod of the namespace",
+    "pod-autoscaler": "every workload with the engine's label",
 }
 """The experiments that ignore TARGET_PODS, and what they hit: litmus-go reads only the label in their `appinfo`."""
 

@@ -168,7 +168,7 @@ async def test_netem_is_refused_before_anything_is_created_unless_the_file_says_
 @pytest.mark.parametrize(("system", "kind"), [(CHAOS_MESH, "chaos_mesh.pod_kill"), (LITMUS, "litmus.pod_delete")])
 async def test_a_pod_that_comes_back_under_another_name_is_not_deleted(system, kind):
     world, _ = system.world(owner="ReplicaSet")
-    with pytest.raises(FaultError, match="belongs to a ReplicaSet: only a StatefulSet brings it back"):
+    with pytest.raises(FaultError, match="belongs to a ReplicaSet: only a StatefulSet brings a pod back"):
         await put_on(world, kind, {})
 
 

@@ -115,5 +115,5 @@ def test_a_network_policy_of_several_labels_hits_nothing_there_and_is_neither_im
     with pytest.raises(UnsupportedError, match="reads appinfo only if that has one label, which names no role"):
         imported("theirs.yaml", json.dumps(theirs))
     params = {"experiment": "pod-network-partition", "effect": "silent"}
-    with pytest.raises(ValidationError, match="hits every pod with the label of the engine"):
+    with pytest.raises(ValidationError, match="hits every pod with the engine's label"):
         registry.fault("litmus.experiment").Params.model_validate(params)

@@ -515,7 +515,7 @@ OTHER_FAULTS = [
     (engine("pod-delete", spec={"selectors": {"pods": [{"names": "a"}]}}), (), "spec.selectors.pods: "),
     (engine("pod-cpu-hog"), (), "like pod-cpu-hog; cpu.throttle is the nearest; .*litmus.pod_cpu_hog runs it"),
     (engine("pod-dns-error"), (), "litmus.experiment runs it"),
-    (engine("pod-autoscaler"), (), "it hits every workload with the label of the engine, but a fault hits one agent"),
+    (engine("pod-autoscaler"), (), "it hits every workload with the engine's label, but a fault hits one agent"),
     (engine("node-taint"), (), "it hits a node and everything on it"),
     (engine("spring-boot-latency"), (), "no agent of Consul, Nomad or Vault runs in a JVM"),
     (engine("ec2-stop-by-id"), (), "it stops machines or volumes of a cloud provider"),

@@ -268,7 +268,7 @@ def test_answers_that_are_so_already_are_refused():
         (
             "litmus.experiment",
             {"experiment": "pod-network-partition", "effect": "silent"},
-            "hits every pod with the label of the engine, and without one every pod of the namespace",
+            "hits every pod with the engine's label, or, if it has none, every pod of the namespace",
         ),
         ("litmus.experiment", {"experiment": "pod-autoscaler", "effect": "replaced"}, "hits every workload"),
         ("litmus.experiment", {"experiment": "x", "env": {"TARGET_PODS": "a"}, "effect": "silent"}, "`on` names"),

@@ -93,7 +93,7 @@ class Imported:
             "metadata": {
                 "name": self.name,
                 "title": (reading.title or f"Imported: {self.name}")[:120],
-                "why": f"{said}Imported from {self.what}. What it did not say: {'; '.join(self.lost)}",
+                "why": f"{said}Imported from {self.what}. Lost or changed: {'; '.join(self.lost)}",
                 "tags": reading.tags,
             },
             "datacenter": {**_DATACENTERS[product], **disk},
@@ -183,7 +183,7 @@ def _read(objects: Sequence[Document], reading: Reading) -> tuple[list[str], lis
     from_litmus.unused(reading)
     if not names:
         read = f"{CHAOS_MESH.group}, {LITMUS}, and experiments of Chaos Toolkit, which have a `method`"
-        raise UnsupportedError(f"{'; '.join(dict.fromkeys(others)) or 'it has no objects'}; read are {read}")
+        raise UnsupportedError(f"{'; '.join(dict.fromkeys(others)) or 'it has no objects'}; hashidrill reads {read}")
     return names, whats
 
 
