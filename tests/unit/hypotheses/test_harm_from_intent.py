@@ -83,7 +83,7 @@ class TestFromTheLoss:
     def test_a_loss_that_no_leader_told_is_not_guessed_at(self, tmp_path):
         """It may have been lost at 10 s, when the fault began, or at 25 s, when the majority saw it gone."""
         silent = run(tmp_path, applied=10).leader(moved(25, 28), term=lambda _: None)
-        with pytest.raises(HypothesisInvalidError, match="did not say"):
+        with pytest.raises(HypothesisInvalidError, match="did not report when it last led"):
             check(silent, "leader_elected", within="5s")
 
     @pytest.mark.parametrize("name", ["leader_elected", "vault_serves_within"])

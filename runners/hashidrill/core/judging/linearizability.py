@@ -78,7 +78,7 @@ def _possible(ops: Operations, index: int, latest_start_ns: int) -> bool:
 
 
 DEFAULT_BUDGET = 200_000
-"""In configurations: takes some seconds of CPU and 100 MB. A linearizable history needs about one for each write."""
+"""A number of configurations: some seconds of CPU, 100 MB. A linearizable history needs about one for each write."""
 
 State = str | None
 _ATTEMPT = 10_000

@@ -64,8 +64,8 @@ class Waiting:
             self.end(token)
 
     def take(self, now_ns: int) -> tuple[list[int], list[int]]:
-        """The due times of the operations that have come to wait for long since the last call, and of reported ones
-        that have ended.
+        """The due times of the operations that have waited for long, new since the last call; and of those reported
+        earlier that have ended.
         """
         before_ns = now_ns - self._report_after_ns
         overdue = {token: due_ns for token, due_ns in self._quiet.items() if due_ns <= before_ns}

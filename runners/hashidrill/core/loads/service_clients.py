@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 ENDED = "the service ended by itself"
-"""How the error of the operation begins that records the end of the service."""
+"""The start of the error text of an operation that records the service's end."""
 STOP_WITHIN_S = 1.0
 _LONGEST_LINE_BYTES = 65536
 _READ_BYTES = 65536

@@ -89,7 +89,7 @@ class AgentsApi:
 
 _ENDLESS = httpx2.Timeout(2.0, read=None)
 _STANDS_S = 25.0
-"""A longer unchanged report has stopped: an interval lasts 10 s, and is reported for the next 10 s."""
+"""A report that stays the same for longer has stopped: an interval lasts 10 s, and is reported for the next 10 s."""
 
 
 class Timer(BaseModel):
@@ -192,7 +192,7 @@ class HostProbe(AgentsProbe):
 
 
 class RaftProbe(HostProbe):
-    """State (text; value 1 for a leader), term (text: `leads` if it leads) and commit index of one server.
+    """Samples one server's state (text; value 1 for a leader), term (text: `leads` if it leads) and commit index.
 
     `signals` are these three.
     """
@@ -251,7 +251,7 @@ class SnapshotLogProbe(HostProbe):
 
     log_path: ClassVar[str]
     words: ClassVar[tuple[str, str]] = ("starting snapshot up to", "installed remote snapshot")
-    """As hashicorp/raft 1.1 to 1.7 logs them."""
+    """The words in these lines of hashicorp/raft 1.1 to 1.7."""
     interval_s = 0.2
 
     def __init__(self, host: str, hosts: Mapping[str, str], *, api: AgentsApi) -> None:

@@ -6,7 +6,7 @@ several modules name is a constant here, or in the folder of its product.
 
     takes(thing)    the fault alone uses the thing: clashes with another fault that takes it
     needs(thing)    the fault relies on the thing, and so may others: clashes with a fault that spoils it
-    spoils(thing)   the thing is unreliable meanwhile: clashes with a fault that needs it
+    spoils(thing)   the thing is unreliable while the fault is in force: clashes with a fault that needs it
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -133,7 +133,7 @@ takes = partial(Claim, "takes")
 needs = partial(Claim, "needs")
 """The fault relies on the thing, and so may others."""
 spoils = partial(Claim, "spoils")
-"""The thing is unreliable meanwhile."""
+"""The thing is unreliable while the fault is in force."""
 
 
 @dataclass(frozen=True)

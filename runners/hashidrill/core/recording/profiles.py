@@ -202,7 +202,7 @@ def profile_of(recording: Recording, one: Taken) -> Profile:
 
 
 def compared(recording: Recording, sick: Taken) -> tuple[Profile, Profile]:
-    """That profile, and the healthy one of the same agent and kind. Raises HypothesisInvalidError.
+    """That profile, and the healthy profile of the same agent and kind. Raises HypothesisInvalidError.
 
     Both carry times by the same server's clock. It does not matter how wrong that clock is; but if the time between the
     two differs from the run's, one of the files is from another moment.

@@ -108,7 +108,7 @@ _FAULTS = [
     FaultClass("500", "internal server error (what Consul says without a leader)", status=500, ambiguous=True),
     FaultClass("502", "bad gateway", status=502, ambiguous=True),
     FaultClass("504", "gateway timeout", status=504, ambiguous=True),
-    FaultClass("index-backwards", "X-Consul-Index of a blocking query is smaller than the one before"),
+    FaultClass("index-backwards", "X-Consul-Index of a blocking query is smaller than the previous index"),
 ]
 FAULTS: dict[str, FaultClass] = {fault.name: fault for fault in _FAULTS}
 
@@ -292,7 +292,7 @@ FIXES = {
     "transport_only": "retry in your code: the HTTP library only replaces stale connections, which is not a retry",
     "bounded": "give up after a few attempts, and at a deadline",
     "timeout_present": "set a timeout for each attempt, and a deadline for the whole operation",
-    "backoff": "wait longer before each attempt than before the last one",
+    "backoff": "wait longer before each attempt than before the previous one",
     "exponential": "double the wait each time, up to a limit",
     "jitter": "make the waits random, between 0 and the backoff",
     "retry_after_honoured": "wait as long as Retry-After says: a number of seconds, or a date",
