@@ -118,8 +118,8 @@ CHAOS_MESH = System(
     "lies",
     "says AllInjected",
     {
-        "absent": "no controller has taken it up: is chaos-controller-manager running?",
-        "old-crd": "its status stays empty though a controller has it: the CustomResourceDefinition is older",
+        "absent": "no controller has started on it: is chaos-controller-manager running?",
+        "old-crd": "its status stays empty although a controller has started: the CustomResourceDefinition is older",
         "fails": "its controller failed: Failed to apply chaos: no",
         "lies": "its controller says AllInjected",
     },
@@ -133,8 +133,8 @@ LITMUS = System(
     "passes",
     "Pass of 100 without a single probe, which says nothing",
     {
-        "absent": "no operator has taken it up: is chaos-operator running",
-        "old-crd": "its status stays empty though an operator has it: the CustomResourceDefinition is older",
+        "absent": "no operator has started on it: is chaos-operator running",
+        "old-crd": "its status stays empty although an operator has started: the CustomResourceDefinition is older",
         "no-runner": "has started no runner: is there a ServiceAccount litmus-admin",
         "skips": "Litmus did not run ",
         "fails": "its ChaosResult says Error, Error: failed to inject: no",

@@ -206,8 +206,8 @@ PACKET_FAULTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "redirect": ("nft_redir", _LINK_FAULTS),
     "mark connections": ("nft_ct", ("consul.leader.avoid", "consul.leader.pin", "consul.streams.gather")),
 }
-"""For each kind of packet rule (machine_trials.PACKET_RULES): the kernel module that implements it, and the faults "
-  "that use it."""
+"""For each kind of packet rule (machine_trials.PACKET_RULES): the kernel module that implements it, and the faults
+that use it."""
 
 
 def refused_faults(trials: Mapping[str, str], others: Iterable[str] = ()) -> dict[str, str]:

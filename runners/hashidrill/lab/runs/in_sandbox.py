@@ -28,7 +28,7 @@ from hashidrill.lab.sandbox.sandbox import read_given
 
 
 def main() -> None:
-    """Exits with 0 if the recording is closed and the run counts, otherwise with a code from `closing`."""
+    """Exits with 0 if the recording is closed and the run counts, otherwise with a code of EXIT_CODES."""
     spec = read_given()
     ahead()
     sys.exit(exit_of(partial(run_given, spec, Path(sys.argv[1]))))
