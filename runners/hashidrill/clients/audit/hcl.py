@@ -263,7 +263,7 @@ class _Reader:
         closing = re.compile(rf"^[ \t]*{re.escape(opening['mark'])}[ \t]*\r?$", re.MULTILINE)
         end = closing.search(self.text, opening.end())
         if end is None:
-            raise MalformedError(place, f"a heredoc without its closing {opening['mark']}")
+            raise MalformedError(place, f"a heredoc lacks its closing {opening['mark']}")
         self.at = end.end()
         content = self.text[opening.end() : end.start()]
         if re.search(r"(?<![$%])[$%]\{", content):

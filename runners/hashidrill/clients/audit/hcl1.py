@@ -215,7 +215,7 @@ class _Scanner:
         ends = re.finditer(rf"^[ \t\r\v\f]*{mark}\r*\n", self.text[opening.end() :], re.MULTILINE)
         end = next((each for each in ends if len(each[0].encode()) > len((trim + mark).encode())), None)
         if end is None:
-            raise self.wrong(f"a heredoc without its closing {mark} on a separate line")
+            raise self.wrong(f"a heredoc lacks its closing {mark} on a separate line")
         self.at = opening.end() + end.end()
         indent, content = end[0].partition(mark)[0], self.text[opening.end() : opening.end() + end.start()]
         lines = content.split("\n")

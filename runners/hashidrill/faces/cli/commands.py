@@ -92,7 +92,7 @@ class Commands(Mapping[str, Any]):
             about, _, example = GROUPS[name]
             epilog = f"Example: hashidrill {name} {example}"
             return LazyGroup(name=name, help=f"{about}.", epilog=epilog, no_args_is_help=True)
-        # a callback makes an app with one command a group
+        # with a callback, typer treats an app with one command as a group
         app = typer.Typer(rich_markup_mode=None, callback=lambda: None)
         later(*LATER.get(self._group or name, ()))
         registry.plugin(COMMANDS, self._prefix + name)(app)

@@ -55,7 +55,7 @@ _STOPPED = "interrupted"
 _DAY_HELP = "A day: its folder, the folder's name, or `last`."
 
 BreaksQuorum = Annotated[
-    bool, typer.Option("--breaks-quorum", help="With --attach: allow experiments that say so to break a quorum.")
+    bool, typer.Option("--breaks-quorum", help="With --attach: experiments with breaks_quorum may break a quorum.")
 ]
 Yes = Annotated[
     bool, typer.Option("--yes", help="Ask no questions, as on a schedule. Predictions stay empty; the report says so.")

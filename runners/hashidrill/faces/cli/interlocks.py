@@ -210,7 +210,7 @@ def _new_key(path: Path, *, as_json: bool) -> None:
     if as_json:
         print_json({"key": str(path), "public_key": arming.public_of(key)})
         return
-    print_text(f"Only you can read {path}. The attach file pins, under interlocks.arming:\n")
+    print_text(f"Only you can read {path}. Pin this in the attach file, under interlocks.arming:\n")
     print_text(f"  public_key: {arming.public_of(key)}\n")
 
 

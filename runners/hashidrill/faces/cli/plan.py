@@ -45,7 +45,7 @@ def show(there: Sequence[Attached | None], resolved: Sequence[ResolvedExperiment
         if not as_json:
             for line in plan_lines(plan):
                 print_line(line)
-            print_line(f"The part that `hashidrill staging arm` allows: {digest}")
+            print_line(f"Digest by which `hashidrill staging arm` allows it: {digest}")
             print_line(f"The interlocks refuse it: {refused}" if refused else "The interlocks let it run.")
     if as_json:
         print_json(told)

@@ -48,7 +48,7 @@ def cut_short(recording: Path, again: str, *, kept: Path | None = None) -> str:
 
 @dataclass
 class Memory:
-    """Keeps runs in the history, and tells the webhook."""
+    """Keeps runs in the history, and notifies the webhook."""
 
     webhook: str | None = None
     interrupted: bool = False

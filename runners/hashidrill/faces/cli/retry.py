@@ -43,7 +43,7 @@ def register(app: typer.Typer) -> None:
 
 
 def retry(  # noqa: PLR0917 - typer reads options from parameters
-    command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="It does one operation and exits.")],
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="Must do one operation and exit.")],
     timeout: Annotated[str, typer.Option(help="Your deadline for one operation.", metavar="DURATION")] = "30s",
     attempts: Annotated[int, typer.Option(help="More retries count as unbounded.", min=0)] = catalogue.MOST_RETRIES,
     jitter_clients: Annotated[

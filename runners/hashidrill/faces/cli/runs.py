@@ -123,7 +123,7 @@ def run(
     ] = False,
     breaks_quorum: Annotated[
         bool,
-        typer.Option("--breaks-quorum", help="With --attach: allow experiments that say so to break a quorum."),
+        typer.Option("--breaks-quorum", help="With --attach: experiments with breaks_quorum may break a quorum."),
     ] = False,
     serve: Serve = False,
     port: Port = 0,

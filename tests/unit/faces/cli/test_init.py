@@ -157,7 +157,7 @@ def test_a_copy_keeps_comments_and_what_it_extends(own):
     said("new", "--from", "incidents/roblox-2021", "ours")
     text = (own / "experiments/ours.yaml").read_text()
     assert "extends: bases/streaming.yaml\n" in text
-    assert "# attempt 1: everybody out, a snapshot, everybody in again" in text
+    assert "# attempt 1: block all clients, restore a snapshot, let the clients in again" in text
     assert "$schema" not in text
 
 
