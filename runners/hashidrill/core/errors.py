@@ -114,7 +114,7 @@ class JournalHeldError(HashidrillError):
 
 
 class NotOursError(HashidrillError):
-    """Another or an unknown machine or user recorded the run, so heal does not act on it."""
+    """The machine or user that recorded the run is another one, or unknown, so heal does not act on it."""
 
 
 class RevertError(HashidrillError):

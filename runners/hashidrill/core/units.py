@@ -31,7 +31,7 @@ class Quantity(float):
 
     @classmethod
     def parse(cls, text: str) -> float:
-        """The number behind `text`, in the base unit. Raises ValueError with an example of valid text."""
+        """The number that `text` states, in the base unit. Raises ValueError with an example of valid text."""
         match = re.fullmatch(cls._pattern, text.strip())
         if match is None:
             raise ValueError(f"{shown(text)} {cls._trouble(text)}")
@@ -83,7 +83,7 @@ def shown(value: Any) -> str:
 
 
 def counted(number: int, noun: str, nouns: str = "") -> str:
-    """`1 fault`, `2 faults`."""
+    """A number with its noun: `1 fault`, `2 faults`."""
     return f"{number} {noun if number == 1 else nouns or noun + 's'}"
 
 

@@ -95,7 +95,7 @@ class Faults:
         elif request["op"] == "pass":
             self._plans.pop(request["id"], None)
         else:
-            raise UsageError(f"the tap does not know how to {request['op']!r}")
+            raise UsageError(f"the tap does not know the request {request['op']!r}")
         self.faults = [plan.fault for plan in self._plans.values()]
         return {}
 
@@ -142,7 +142,7 @@ class ClientLoad(BaseLoad):
         return params.agents
 
     async def prepare(self) -> None:
-        """Opens the tap for faults. Raises UsageError if the command cannot be run, DatacenterError if no tap can."""
+        """Opens the tap for faults. Raises UsageError for an unusable command, DatacenterError if it cannot listen."""
         if reason := unrunnable(self._command[0]):
             raise UsageError(f"client {self.name}: {self._command[0]}: {reason}")
         self._command, self._environment = as_invoker(self._command, {**os.environ, **self.context.access})

@@ -158,7 +158,7 @@ class _Spec(_OpenSlo):
         [objective] = self.objectives
         compared = [each is not None for each in (self.indicator.spec.threshold_metric, objective.op, objective.value)]
         if any(compared) and not all(compared):
-            raise ValueError("an objective has `op` and `value` for a threshold metric, and only for one")
+            raise ValueError("an objective has `op` and `value` if its metric is a threshold, and only then")
         return self
 
 

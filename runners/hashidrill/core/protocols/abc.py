@@ -278,14 +278,14 @@ class Hosts(Protocol):
 
 @dataclass(frozen=True)
 class Requires:
-    """What a fault requires of a datacenter. The engine starts it with all that the faults of a method require."""
+    """What a fault requires of a datacenter, which the engine starts with all that the method's faults require."""
 
     capabilities: frozenset[type[Any]] = frozenset()
     """Capabilities that its host must have (hashidrill.core.protocols.capabilities); otherwise the fault is not
     applied.
     """
     tools: frozenset[str] = frozenset()
-    """The binaries it needs, out of TOOLS."""
+    """The binaries that the fault needs, out of TOOLS."""
     disk_operations: frozenset[str] = frozenset()
     """The operations that the disk layer must be able to slow or fail, out of fsync, write and read."""
     sized_disk: bool = False
@@ -333,7 +333,7 @@ raft.db.
 
 
 class Fault(Protocol):
-    """One way to break exactly one target, without loops, retries or selection; the engine has those.
+    """One way to break exactly one target, without loops, retries or selection, which the engine does.
 
     Its declarations can be read before there is a datacenter: `hosts` is None then. The protocols after this one are
     optional; `isinstance(fault, FindsTroubles)` tests for them.
@@ -342,7 +342,7 @@ class Fault(Protocol):
     kind: ClassVar[str]
     Params: ClassVar[type[BaseModel]]
     observer: ClassVar[Observer | None]
-    """How its effect is observed; every built-in kind has one."""
+    """How the fault's effect is observed; every built-in kind has an observer."""
 
     def __init__(self, params: Any, hosts: Hosts) -> None: ...
 

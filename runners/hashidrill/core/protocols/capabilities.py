@@ -45,7 +45,7 @@ class Barrier:
 
 @dataclass(frozen=True)
 class PodSeen:
-    """One pod as its kubelet reports it. `containers`: how often each was restarted."""
+    """One pod as its kubelet reports it. `containers`: the number of restarts of each, by name."""
 
     name: str
     uid: str
@@ -91,7 +91,7 @@ class Exchange:
 class ExchangeRequest:
     """What a canary sends and expects on each of several connections, `at_once` of them at a time.
 
-    `until_closed` waits until the other side closes the connection, which it does once it has sent all.
+    With `until_closed`, it waits until the other side closes the connection, after the last byte.
     """
 
     upload_bytes: int = 0
@@ -142,7 +142,7 @@ class PacketFilter(Protocol):
     """Drop, refuse, count and redirect packets in the host's network namespace, by nf_tables."""
 
     async def set_packet_rules(self, table: str, rules: Sequence[PacketRule]) -> None:
-        """Replaces the rules of a table that belongs to this fault alone, and puts them in force. Raises FaultError."""
+        """Puts these rules in force, in place of all others in the table of this fault. Raises FaultError."""
 
     async def suspend_packet_rules(self, table: str) -> None:
         """Lets all packets pass; redirected connections are still translated on their way back. Raises FaultError."""
@@ -204,7 +204,7 @@ class EstateLinks(Protocol):
 
 @dataclass(frozen=True)
 class AgentProcess:
-    """A running agent. `pid` together with `start_time` (clock ticks since boot) never names another process."""
+    """A running agent. `pid` and `start_time` (clock ticks since boot) together never identify another process."""
 
     pid: int
     start_time: int
@@ -329,7 +329,7 @@ class ProcessControl(Protocol):
     async def start_agent(self, agent: str) -> None: ...
 
     async def stop_agent(self, agent: str, *, within_s: float = 15.0) -> None:
-        """SIGTERM, and SIGKILL after `within_s`; returns when the process has ended. Does nothing if no process
+        """Sends SIGTERM, and SIGKILL after `within_s`; returns when the process has ended. Does nothing if no process
         runs.
         """
 
@@ -416,7 +416,7 @@ class MemoryControl(Protocol):
         """
 
     async def free_memory(self, name: str) -> None:
-        """Lifts the limit and ends the process; does nothing without them."""
+        """Lifts the limit and ends the process; does nothing if there is neither."""
 
 
 @runtime_checkable
@@ -463,7 +463,7 @@ class CpuCanary(Protocol):
     async def canary_burn(self, threads: int, windows: int, window_s: float) -> Sequence[float]:
         """CPU seconds per second that `threads` busy threads get together, in each of successive windows.
 
-        Raises FaultError when they did not finish.
+        Raises FaultError if the threads did not finish.
         """
 
 
@@ -522,7 +522,7 @@ class Capable:
 
     @property
     def role(self) -> str:
-        """The role of its first agent; "" without any."""
+        """The role of its first agent; "" if it has no agent."""
         return next(iter(self.roles.values()), "")
 
     def can(self, capability: type[Any]) -> bool:

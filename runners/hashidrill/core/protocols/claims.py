@@ -59,9 +59,9 @@ class Place:
     many: bool = False
     """Whether the selector means several hosts, like `consul:servers`, unlike `consul:leader`."""
     most: int = 1
-    """How many hosts it matches at one time."""
+    """How many hosts the selector matches at one time."""
     begins_s: float | None = None
-    """Seconds after the method began; None if they could not be read."""
+    """Seconds after the method began; None if that could not be read."""
     ends_s: float | None = None
     service: str = ""
     """The service of the agent that the step targets: the role's service, or the host's; "" if unknown."""
@@ -75,7 +75,7 @@ class Place:
         return tuple(host for host, roles in self.agents.items() if roles.get(service) == role)
 
     def across(self, who: str) -> frozenset[str]:
-        """The hosts that `from: WHO` names (see `is_across`), unknown ones included."""
+        """The hosts that `from: WHO` names (see `is_across`), even unknown hosts."""
         if who.startswith("host:"):
             return frozenset({who.removeprefix("host:")})
         return frozenset(host for host, roles in self.agents.items() if is_across(who, host, roles, self.service))
@@ -117,7 +117,7 @@ class Claim:
     why: str = ""
     """Why it clashes with another claim on the thing; `{parts}` is replaced by the parts that both claim."""
     where: frozenset[Any] | None = None
-    """Two claims clash only at a common place; None: the hosts of the step."""
+    """The claim's places; two claims clash only at a common place. None: the hosts of the step."""
     parts: frozenset[str] = frozenset()
     """The parts claimed, if faults may share the thing by parts; empty: the whole thing."""
     longer_s: float = 0.0
@@ -146,7 +146,7 @@ class Restarts:
     end: bool = False
 
     def moments(self, place: Place) -> Iterator[float]:
-        """Seconds after the method began."""
+        """The moments of the restarts, in seconds after the method began."""
         if place.begins_s is None or place.ends_s is None:
             return
         if self.beginning:

@@ -88,7 +88,7 @@ class Redirect:
 
 @dataclass(frozen=True)
 class Cut:
-    """Resets connections of this host to these addresses and ports whose data begins with one of these bytes.
+    """Resets this host's connections to these addresses and ports if their data begins with one of these bytes.
 
     `older`: words that match the data of a connection that is older than the rules. `name` is the chain's name. A
     connection's mark records how the connection began.
@@ -136,7 +136,7 @@ def chains_of(rules: Sequence[PacketRule]) -> list[Chain]:
 
 REDIRECTING, BLOCKING = Redirect((), 0, 0).place, Block("input", ()).place
 """In a suspended table the first chain accepts before it redirects, and the second is empty. Both chains stay: they
-close the connections of an ending proxy, and the kernel would not translate these for a new chain.
+close the connections of an ending proxy, and the kernel would translate nothing for a new chain.
 """
 
 

@@ -40,7 +40,7 @@ class AgentPlace:
 
 @dataclass(frozen=True)
 class Site:
-    """What a service needs to configure the agent at one of its places. `addresses` holds every host's, by name."""
+    """What a service needs to configure the agent at one of its places. `addresses`: each host's address, by name."""
 
     host: str
     role: str
@@ -92,7 +92,7 @@ class Workspace:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A binary that a run starts: that version of it, or the file at the path `explicit`."""
+    """A binary that a run starts: the one of that version, or the file at the path `explicit`."""
 
     name: str
     version: str
@@ -272,7 +272,7 @@ class Describes(Protocol):
 
 @runtime_checkable
 class ChecksExperiments(Protocol):
-    """A service that finds mistakes in an experiment which no model can express."""
+    """A service that finds mistakes in an experiment which no pydantic model can express."""
 
     def check(self, experiment: Any, note: Any) -> None:
         """Notes mistakes in an experiment (experiment.model.Experiment) that only this service can find."""
@@ -380,7 +380,7 @@ def shower(services: Iterable[Any], kind: str, product: str = "") -> Any:
 
 @runtime_checkable
 class NeedsProbes(Protocol):
-    """A service whose probes judgements depend on: a silent probe puts the judgements in doubt."""
+    """A service on whose probes judgements depend: a silent probe puts the judgements in doubt."""
 
     probed: ClassVar[Sequence[Sampled]]
     """The signals that its probes sample, for the judge."""

@@ -95,7 +95,7 @@ REFUSED = [
     ("target: 0.99", "target: 0.99, timeSliceTarget: 0.9", 17, "timeSliceTarget is not supported"),
     ("target: 0.99", "target: 0.99, compositeWeight: 2", 17, "compositeWeight is not supported"),
     ("target: 0.99", "target: 0.99, targetPercent: 99", 17, "either `target` or `targetPercent`"),
-    ("target: 0.99", "target: 0.99, op: lte, value: 1", 5, "only for one"),
+    ("target: 0.99", "target: 0.99, op: lte, value: 1", 5, "and only then"),
     ("[{displayName: Fine, target: 0.99}]", "[{target: 0.9}, {target: 0.8}]", 17, "at most 1"),
     ("isRolling: true", "isRolling: false", 15, "only rolling windows"),
     ("isRolling: true", "calendar: {startTime: x, timeZone: y}", 15, "calendar is not supported"),
