@@ -108,8 +108,8 @@ def _value(recording: Recording, condition: Condition, start_ns: int, end_ns: in
 def _of_hosts(condition: Condition, by_host: Mapping[str, Sequence[float]]) -> float:
     """The mean of a host that breaks the condition, if there is one; NaN if an unmeasured host might break it.
 
-    A signal without a host replaces all hosts' signals. Only the leader reports Raft's figures: the followers' are not
-    missing.
+    A signal without a host replaces all hosts' signals. Only the leader reports Raft's figures, so gaps in the
+    followers' do not count.
     """
     chosen = [by_host[""]] if "" in by_host else list(by_host.values())
     samples = [np.array(values) for values in chosen]

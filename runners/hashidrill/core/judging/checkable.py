@@ -22,8 +22,8 @@ from hashidrill.core.recording.reader import Bools, FaultWindow, MarkWindow, Ope
 BEFORE_S = 5.0
 """Writes acknowledged this many seconds before a fault are at risk too: a majority may not have them on disk yet.
 
-Twice the longest time for which a leader without followers keeps leading: its lease is 500 ms times `raft_multiplier`,
-5 by default.
+It is twice the longest time for which a leader without followers keeps leading: its lease is 500 ms times
+`raft_multiplier`, 5 by default.
 """
 ENOUGH = 500
 """This many checkable writes are enough for any number of writes: they show a loss of 1 % with 99.3 % certainty."""

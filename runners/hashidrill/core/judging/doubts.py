@@ -317,8 +317,8 @@ def _without_offer(
 ) -> Iterator[tuple[int, int, int]]:
     """Gaps in which the load started nothing although operations were due; with the number of refused ones in each.
 
-    An operation that the generator refused was not started. But while the load's largest number of operations waits for
-    the datacenter, the load does offer its traffic, and the datacenter accepts no more.
+    An operation that the generator refused was not started. But while the load has its largest number of operations in
+    flight, it does offer its traffic: the datacenter accepts no more.
     """
     refused = _refused(ops)
     started, refusals = ops.picked(~refused), ops.picked(refused)
@@ -423,7 +423,7 @@ def _offered_less(
 
 
 def offers(recording: Recording, experiment: Experiment) -> Iterator[str]:
-    """For each load that reached its limit of operations in flight: how many of the operations at its rate it offered,
+    """For each load that reached its limit of operations in flight: the rate that it offered, and the rate asked for,
     as text.
     """
     for name, spec in experiment.load.items():

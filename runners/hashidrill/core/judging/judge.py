@@ -43,7 +43,7 @@ _STAMPED = re.compile(r"^\s*\d{4}-\d\d-\d\dT\S+ \[[A-Z]+\] ", re.MULTILINE)
 def without_effect(recording: Recording) -> Iterator[str]:
     """One sentence for each fault that stayed in force but changed nothing in its agent, the loads or the leader.
 
-    Skips faults whose agent left no log, and faults if a load cannot be compared with the time before.
+    Skips faults whose agent left no log, and faults during which a load cannot be compared with the time before.
     """
     starts = [in_force(recording, window)[0] for window in recording.faults if window.proven]
     for window in recording.faults:

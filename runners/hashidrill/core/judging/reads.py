@@ -23,7 +23,7 @@ from hashidrill.core.recording.reader import FaultWindow, MarkWindow, Operations
 
 Spans = tuple[tuple[int, int], ...]
 ALL = None
-"""As spans, it means the whole run; as a name, every load and signal."""
+"""ALL as spans means the whole run; ALL as a name means every load and signal."""
 _OPERATION_COLUMNS = frozenset(field.name for field in fields(Operations))
 _SERIES_COLUMNS = frozenset(field.name for field in fields(Series))
 

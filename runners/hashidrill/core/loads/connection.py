@@ -88,7 +88,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         status = self._parser.get_status_code()
-        if status < 200:  # `100 Continue` and its kind come before the answer
+        if status < 200:  # `100 Continue` and other 1xx come before the answer
             return
         if not self._parser.should_keep_alive():
             self._keep = False

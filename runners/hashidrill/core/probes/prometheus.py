@@ -101,8 +101,8 @@ class PrometheusProbe(ServerProbe):
     cache); if there is no series or more than one; if a label differs; if the value is NaN or infinite, or its sample
     is older than `stale_after`. `url` is the address without `/api/v1`. With `counter`, the value is also unknown at
     the first look, after a gap and after a reset. The age of a sample is known for a plain selector. An expression is
-    evaluated over samples of at most that age if Prometheus supports `lookback_delta`; a range like `[1m]` covers what
-    it says.
+    evaluated over samples at most `stale_after` old, if Prometheus supports `lookback_delta`; a range like `[1m]`
+    covers its own time.
     """
 
     kind = "prometheus"

@@ -398,7 +398,7 @@ def is_whole(entry: Entry) -> bool:
 
 
 def _says_enough(data: dict[str, Any]) -> bool:
-    """Evidence needs the question and the measurement; a target, its host; a step, its number."""
+    """Whether evidence has its measurement, a target its host and agent, and a step its number."""
     evidence, target = data.get("evidence"), data.get("target")
     if isinstance(evidence, dict) and not isinstance(evidence.get("measured"), str):
         return False

@@ -54,7 +54,7 @@ _NONCES = {
     "retries",
     "try",
 }
-"""Parameters that clients set differently in each request, in small letters, without `-` and `_`; "" is `_`."""
+"""Parameters that clients set differently in each request, in small letters, without `-` and `_` (`_` itself is "")."""
 _BARE_NONCE = re.compile(r"[0-9.]{8,}|[0-9a-f-]{16,}")
 """A parameter without a value that is a nonce, like `?1732589123`."""
 

@@ -195,7 +195,7 @@ def _syn_watcher(port: int) -> socket.socket:
             "connection refused cannot be observed here: counting SYNs needs CAP_NET_RAW; run it as root, or"
             " `setcap cap_net_raw+ep` a Python of your own"
         ) from None
-    # struct sock_filter (bpf(2) of old, `tcpdump -d`): load; jump if equal; ... the packet begins with its IP header
+    # struct sock_filter (classic BPF, `tcpdump -d`): load; jump if equal; ... the packet begins with its IP header
     ldb, ldh_at, ldxb, ldb_at, jeq, jset, ret = 0x30, 0x48, 0xB1, 0x50, 0x15, 0x45, 0x06
     program = [
         (ldb, 0, 0, 9),

@@ -22,7 +22,7 @@ MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 1 << 18
 _MNT_DETACH = 2
 
-_CPUCLOCK_SCHED = 2  # <linux/posix-timers_types.h>: the clock of a process is ~pid << 3 with this
+_CPUCLOCK_SCHED = 2  # <linux/posix-timers_types.h>: the clock of a process is ~pid << 3 | this
 _PR_SET_DUMPABLE = 4
 _PR_SET_PDEATHSIG = 1
 _PR_CAPBSET_DROP = 24
