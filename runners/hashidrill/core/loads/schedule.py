@@ -194,7 +194,7 @@ class LagMeter:
         self._worst_ns = max(self._worst_ns, lag_ns)
 
     def take_s(self) -> float:
-        """The worst lag in seconds; measures anew from now on."""
+        """The worst lag in seconds since the last call."""
         worst_ns, self._worst_ns = self._worst_ns, 0
         return worst_ns / _NS
 

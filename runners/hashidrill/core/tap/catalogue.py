@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 # thresholds, each with its source in playbooks/reference-retries.md
 MOST_RETRIES = 3
-"""`bounded`: at most so many retries (4 requests in all), like `curl --retry 3`, AWS SDKs and Polly's default."""
+"""`bounded`: the most retries (4 requests in all), like `curl --retry 3`, AWS SDKs and Polly's default."""
 UNBOUNDED_ATTEMPTS = 90
 """`bounded`: a client that makes this many attempts has no bound at all."""
 FEWEST_BACKOFF_GAPS = 2
@@ -42,7 +42,7 @@ FEWEST_CLIENTS = 5
 RETRY_BUDGET = 0.2
 """`retry_budget`: retries over all attempts. Finagle and Linkerd allow 20 % by default, Google's SRE book 10 %."""
 AMPLIFICATION = 4.0
-"""`amplification`: at most so many requests for each operation while a fault lasts: one layer with 3 retries."""
+"""`amplification`: the most requests for each operation while a fault lasts: one layer with 3 retries."""
 DEADLINE_S = 30.0
 """The time limit of one operation, unless the caller declares another."""
 

@@ -5,6 +5,7 @@ renew for a whole TTL counts the lock as lost and stops, because another run may
 """
 
 import json
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -20,6 +21,10 @@ from hashidrill.staging.interlocks.kv import Kv, SilentError
 _RELEASED_WITHIN_S = 10.0
 _SHUT_S = 20.0
 """Consul does not let a key be locked for 15 s after the session that held it was lost."""
+
+
+class ShutError(InterlockError):
+    """No session holds the key, and Consul gives it to none yet: the session that held it last was lost."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +128,7 @@ async def _acquired(kv: Kv, key: str, ttl_s: float, holder: Holder) -> str:
         raise
     await _ended(kv, session)
     if entry is None or not entry.session:
-        raise InterlockError(
+        raise ShutError(
             f"already locked: the holder of {key} died a moment ago, and Consul blocks the key for 15s; try again then"
         )
     raise _taken(entry.value, key)
@@ -148,8 +153,12 @@ async def _ended(kv: Kv, session: str) -> None:
 
 
 async def _renew(kv: Kv, key: str, ttl_s: float, holder: Holder, *, lock: Lock, tell: Callable[[str], None]) -> None:
-    """Runs until cancelled, or until the lock is lost."""
-    renewed_s, error = anyio.current_time(), ""
+    """Runs until cancelled, or until the lock is lost.
+
+    A session ends with its node: Consul deregisters a server that leaves, and its autopilot one that failed. While
+    Consul gives the key to no session, no other run can begin, so this run goes on and then takes it again.
+    """
+    renewed_s, shut_s, error = anyio.current_time(), math.inf, ""
     while True:
         with anyio.move_on_after(ttl_s / 3 if not error else ttl_s / 12):
             await lock.doubted.wait()
@@ -157,11 +166,11 @@ async def _renew(kv: Kv, key: str, ttl_s: float, holder: Holder, *, lock: Lock, 
         try:
             there = await kv.renew(lock.session)
             if there and (entry := await kv.get(key)) is not None and entry.session == lock.session:
-                renewed_s = anyio.current_time()
+                renewed_s, shut_s = anyio.current_time(), math.inf
                 continue
             # a snapshot from before this run was restored, or the session was ended
             lock.session = await _acquired(kv, key, ttl_s, holder)
-            renewed_s = anyio.current_time()
+            renewed_s, shut_s = anyio.current_time(), math.inf
             tell(f"the lock {key} was gone, and no other run had taken it: this run holds it again")
         except SilentError as silent:
             error = str(silent)
@@ -169,8 +178,10 @@ async def _renew(kv: Kv, key: str, ttl_s: float, holder: Holder, *, lock: Lock, 
                 lock.lose(f"the lock {key} could not be renewed for {ttl_s:g}s: {error}")
                 return
         except InterlockError as refused:
-            lock.lose(f"the lock {key} was lost: {refused}")
-            return
+            error, shut_s = str(refused), min(shut_s, anyio.current_time())
+            if not isinstance(refused, ShutError) or anyio.current_time() - shut_s >= _SHUT_S:
+                lock.lose(f"the lock {key} was lost: {refused}")
+                return
 
 
 def _taken(value: str, key: str) -> InterlockError:

@@ -168,6 +168,44 @@ def test_a_restore_that_took_the_lock_away_is_no_reason_to_stop_where_nobody_too
     play(main)
 
 
+@pytest.mark.lie
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_session_that_ended_with_its_node_stops_no_run_unless_another_run_takes_the_lock(taken):
+    """Consul deregisters the node of a killed pod, and with it the session: for 15 s nobody gets the key."""
+    world, told = FakeKv(), []
+
+    async def main():
+        async with lock.held(Kv(world), KEY, 30, ANA, told.append) as held:
+            world._end(held.session)
+            await anyio.sleep(14)
+            assert not held.lost.is_set()
+            if taken:
+                world.shut.clear()
+                await Kv(world).put(KEY, "{}", acquire=await Kv(world).new_session("other", 600))
+            await anyio.sleep(10)
+            assert held.lost.is_set() == taken
+        assert told == (
+            [] if taken else [f"the lock {KEY} was gone, and no other run had taken it: this run holds it again"]
+        )
+
+    play(main)
+
+
+@pytest.mark.lie
+def test_a_lock_that_stays_shut_is_lost():
+    world = FakeKv()
+
+    async def main():
+        async with lock.held(Kv(world), KEY, 30, ANA, print) as held:
+            world._end(held.session)
+            world.shut[KEY] += 600
+            with anyio.fail_after(40):
+                await held.lost.wait()
+            assert "died a moment ago" in held.why
+
+    play(main)
+
+
 def test_a_lock_that_cannot_be_renewed_for_its_ttl_counts_as_lost_and_not_before():
     world = FakeKv()
 

@@ -213,7 +213,7 @@ class RaftDb:
 
 
 MOST_PAGES = 100_000
-"""So many pages are 400 MB of log on each server, which takes half a minute on an ordinary disk."""
+"""This many pages are 400 MB of log on each server, which takes half a minute on an ordinary disk."""
 _VALUE = b"x" * 400_000
 _AT_ONCE = 2
 _FILLED_WITHIN_S = 120.0
@@ -283,7 +283,7 @@ async def _fill(db: RaftDb, key: str, target: int) -> None:
 
 
 _FEWEST, _MOST = 50_000, 2_000_000
-"""So many pages cost 400 kB a commit, well over the ordinary 20 kB, to 16 MB, twice the worst reported case."""
+"""This many pages cost 400 kB a commit, well over the ordinary 20 kB, to 16 MB, twice the worst reported case."""
 _SEEN = 0.7
 """The first and the last look may each fall into a commit, so the bytes of one or two commits in ten are uncertain."""
 _FEW = 500
