@@ -65,10 +65,10 @@ def test_a_fail_deviates(ends):
     ("code", "printed", "why"),
     [
         (3, [one("INVALID", invalid=["no fault was proven"])], r"mine: INVALID\nno fault was proven"),
-        (4, [one()], r"no verdict \(exit code 4\)\nits verdict is PASS, but its exit code 4"),
-        (0, [one("FAIL")], r"its verdict is FAIL, but its exit code 0"),
-        (0, [one("INVALID")], r"its verdict is INVALID, but its exit code 0"),
-        (0, [one("pass")], r"its verdict is pass, but its exit code 0"),
+        (4, [one()], r"no verdict \(exit code 4\)\nits verdict is PASS, but its exit code is 4"),
+        (0, [one("FAIL")], r"its verdict is FAIL, but its exit code is 0"),
+        (0, [one("INVALID")], r"its verdict is INVALID, but its exit code is 0"),
+        (0, [one("pass")], r"its verdict is pass, but its exit code is 0"),
         (0, [one(None)], r"its verdict is None"),
         (0, [], r"no verdict \(exit code 0\)"),
         (0, [one(), one()], r"no verdict"),
@@ -78,7 +78,7 @@ def test_a_fail_deviates(ends):
         (0, "", r"no verdict \(exit code 0\)\nit printed no result"),
         (2, "", r"no verdict \(exit code 2\)\nit printed no result; the reason is on standard error"),
         (-9, "[", r"no verdict \(exit code -9\)"),
-        (130, [one()], r"but its exit code 130"),
+        (130, [one()], r"but its exit code is 130"),
     ],
 )
 def test_what_is_no_pass_never_looks_like_one(ends, code, printed, why):

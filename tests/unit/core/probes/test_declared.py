@@ -64,7 +64,7 @@ def test_a_probe_is_a_signal_like_any_other():
         ({"page": '{kind: http, url: "http://me:pw@a/"}'}, "would be recorded"),
         ({"page": '{kind: http, url: "http://a/?token=abc"}'}, "token is a secret"),
         ({"page": '{kind: prometheus, url: "http://a/?x=1", query: up}'}, "has a query"),
-        ({"page": f"{PAGE}{more_of_it(11)}"}, "look 111 times a second together"),
+        ({"page": f"{PAGE}{more_of_it(11)}"}, "together they look 111 times a second"),
         ({"page": '{kind: http, url: "http://a/", headers: {X-Consul-Token: abc}}'}, "`{env: NAME}`"),
         ({"page": '{kind: http, url: "http://a/", headers: {Host: abc}}'}, "not a header that a probe can set"),
         ({"page": '{kind: http, url: "http://a/", headers: {A: {env: X, file: y}}}'}, "name either a variable"),
