@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from contextlib import asynccontextmanager, nullcontext
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,6 +25,7 @@ from hashidrill.staging.attach.datacenter import AttachedDatacenter
 from hashidrill.staging.attach.discovery import discover, troubles
 from hashidrill.staging.attach.interlocks import names_of
 from hashidrill.staging.attach.target import AttachTarget, read_target
+from hashidrill.staging.runs import launch_attached
 from hashidrill.staging.runs.attach_limits import check_attach_file
 from hashidrill.staging.runs.launch_attached import Attached
 from hashidrill.testing.fakes import FakeDatacenter
@@ -280,6 +284,35 @@ def test_a_pod_that_its_kubelet_calls_ready_and_that_a_fault_silences_is_not_ask
     found = there.located()
     assert found.logins["consul"].address == "http://10.73.0.12:8500"
     assert found.kubernetes["unrouted"] == {}
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize("undoing", [True, False])
+def test_heal_asks_another_pod_if_a_fault_silences_the_first_one_meanwhile(tmp_path, monkeypatch, undoing):
+    """The object of a killed runner may come into force after a pod was chosen, and before all of it was read."""
+    there = There(tmp_path)
+    good, tries = there.attached(), []
+
+    @asynccontextmanager
+    async def reached(target):
+        yield target
+
+    async def attached(target, stack):
+        tries.append(target)
+        if len(tries) == 1:
+            raise AttachError("no answer in time")
+        return good.estate, {}
+
+    async def same(target, *_):
+        return target
+
+    kubernetes = SimpleNamespace(located=same, reached=reached, look=same)
+    monkeypatch.setattr(launch_attached, "in_kubernetes", lambda: kubernetes)
+    monkeypatch.setattr(launch_attached, "attach", attached)
+    path = Path(there.target.path)
+    with nullcontext() if undoing else pytest.raises(AttachError, match="no answer in time"):
+        assert Attached.read(path, undoing=undoing).estate is good.estate
+    assert len(tries) == (2 if undoing else 1)
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,15 @@ class Attached:
 
 
 async def _looked(target: AttachTarget) -> tuple[AttachTarget, Estate, Offers]:
+    try:
+        return await _looked_once(target)
+    except AttachError:
+        if not (target.undoing and target.kubernetes.get("pods")):
+            raise
+        return await _looked_once(target)  # through another pod: a fault may have just cut off the first one
+
+
+async def _looked_once(target: AttachTarget) -> tuple[AttachTarget, Estate, Offers]:
     target = await in_kubernetes().located(target)
     async with AsyncExitStack() as stack:
         estate = (await attach(await stack.enter_async_context(in_kubernetes().reached(target)), stack))[0]
