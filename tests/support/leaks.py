@@ -103,7 +103,8 @@ def _cgroups() -> list[str]:
     if not groups:
         return []
     known = _command_lines()
-    return [f"cgroup {group}" for group in sorted(groups) if Path(group).name.encode() not in known]
+    names = {group: Path(group).name.removeprefix(f"{PREFIX}node-") for group in groups}
+    return [f"cgroup {group}" for group, name in sorted(names.items()) if name.encode() not in known]
 
 
 def _command_lines() -> bytes:

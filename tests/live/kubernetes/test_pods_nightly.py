@@ -98,7 +98,7 @@ FAULTS = (
     {"fault": "chaos_mesh.stress.memory", "with": {"size": "128MiB"}},
     {"fault": "chaos_mesh.time", "with": {"offset": "10m", "direction": "behind"}},
 )
-_RUN_S = 25.0
+_RUN_S = 16.0
 """How long such a run takes: it is killed at any moment of that time."""
 _OWN_S = 120.0
 """An object ends by itself after the longest step of its run, and this much later (engine.in_attached)."""
@@ -130,6 +130,7 @@ def test_what_a_runner_left_that_was_killed_at_any_moment_ends_by_heal_or_by_its
             else:
                 time.sleep(later_s)
             ended = process.poll() is not None
+            assert not ended or any(runs.glob("*/journal.jsonl")), process.stdout.read().decode()
             end(of_journal(runs))  # first: an engine whose runner is gone reverts what it can
             end([process.pid])
             end(of_journal(runs))  # one that it started meanwhile

@@ -262,6 +262,29 @@ def wait_ready(node: Node, namespace: str) -> None:
     )
 
 
+def wait_settled(node: Node, namespace: str) -> None:
+    """Returns once all pods are ready, one server leads, and all of them vote and know each other's addresses.
+
+    The status of the set may still be that of before a pod was killed, and gossip keeps the address that a killed pod
+    had for 30 s after it was found dead (memberlist's DeadNodeReclaimTime, as Consul sets it).
+    """
+    asked = ("-n", namespace, "exec", SERVERS[0], "--", "/bin/consul")
+    addresses = ("-n", namespace, "get", "pods", "-l", "component=server", "-o", "jsonpath={.items[*].status.podIP}")
+    pods = (f"pod/{each}" for each in SERVERS)
+    ready = ("-n", namespace, "wait", "--for=condition=Ready", "--timeout=0s", *pods)
+
+    def settled() -> bool:
+        if node.kubectl(*ready, check=False).count("condition met") < len(SERVERS):
+            return False
+        peers = node.kubectl(*asked, "operator", "raft", "list-peers", check=False)
+        members = node.kubectl(*asked, "members", check=False)
+        known = all(f" {one}:8301 " in members for one in node.kubectl(*addresses).split())
+        return known and "leader" in peers and peers.count("true") == len(SERVERS)
+
+    wait_ready(node, namespace)
+    wait("three pods, a leader and three voters at their pods' addresses", settled, 90, 0.5)
+
+
 def _led(url: str) -> bool:
     """The chart's probe looks for this in a pod; `httpGet` does not."""
     context = ssl.create_default_context()

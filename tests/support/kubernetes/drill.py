@@ -13,7 +13,6 @@ from pathlib import Path
 
 from kubernetes import consul
 from library_runs import OF_KUBERNETES
-from polled import wait
 
 ATTACH = """\
 apiVersion: hashidrill/v1
@@ -72,14 +71,7 @@ class Drill:
         return self.node.get("-n", self.pods.namespace, kinds)["items"]
 
     def settled(self):
-        """Returns when every server votes: one that was away does so some seconds after it is back."""
-        peers = ("exec", "consul-server-0", "--", "/bin/consul", "operator", "raft", "list-peers")
-
-        def voters():
-            said = self.node.kubectl("-n", self.pods.namespace, *peers, check=False)
-            return "leader" in said and said.count("true") == len(consul.SERVERS)
-
-        wait("a leader and three voters", voters, 90, 0.5)
+        consul.wait_settled(self.node, self.pods.namespace)
 
 
 def in_time(address):
