@@ -277,7 +277,7 @@ def wait_settled(node: Node, namespace: str) -> None:
         if node.kubectl(*ready, check=False).count("condition met") < len(SERVERS):
             return False
         peers = node.kubectl(*asked, "operator", "raft", "list-peers", check=False)
-        members = node.kubectl(*asked, "members", check=False)
+        members = node.kubectl(*asked, "members", "-status=alive", check=False)
         known = all(f" {one}:8301 " in members for one in node.kubectl(*addresses).split())
         return known and "leader" in peers and peers.count("true") == len(SERVERS)
 

@@ -255,8 +255,9 @@ def _mixed(target: AttachTarget, estate: Estate, product: str) -> Iterator[str]:
     known = {_pod_of(host, pods) for host in servers} | {host.name for host in back}
     if strangers := sorted({*pods} - known):
         yield (
-            f"at {url} it does not know {', '.join(strangers)}, which have {labels} in {where}: two clusters are mixed;"
-            " write labels under `servers` that only one cluster has, like that of its release"
+            f"at {url} it does not know {', '.join(strangers)}, which have {labels} in {where}: either they left or"
+            " failed, and have not joined again: wait for a minute; or two clusters are mixed: write labels under"
+            " `servers` that only one cluster has, like that of its release"
         )
 
 
