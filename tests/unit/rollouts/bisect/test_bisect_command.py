@@ -350,7 +350,7 @@ def test_a_key_that_no_agent_gets_is_no_culprit(box):
 
     document = json.loads(result.stdout)
     assert (result.exit_code, document["found"]) == (3, [])
-    assert "1 of 24 changes (limits.request_limits.key_17) came out differently" in document["answer"]
+    assert "1 of 24 changes (limits.request_limits.key_17) had different results" in document["answer"]
 
 
 @pytest.mark.lie
@@ -433,7 +433,7 @@ def test_the_version_that_breaks_is_named(box, monkeypatch):
         (["--experiment", "small.yaml", "--git", "a..b"], "--git needs to know what to test of each commit"),
         (["--experiment", "small.yaml", "--git", "a..b", "--build", "make", "--path", "x"], "use one of them"),
         (["--experiment", "small.yaml", "--git", "a..b", "--path", "x", "--client", "y=z"], "give --build too"),
-        (["--experiment", "small.yaml", "--versions", "1", "2", "--build", "make"], "--build goes with --git"),
+        (["--experiment", "small.yaml", "--versions", "1", "2", "--build", "make"], "--build needs --git"),
         (["--experiment", "no.yaml", "--versions", "1", "2"], "no.yaml"),
         (["--experiment", "small.yaml", "--versions", "1", "2", "--expect", "a_b"], "small does not expect that"),
         (["--experiment", "small.yaml", "--versions", "1", "2", "--figure", "kv.p50"], "no figure 'kv.p50'"),

@@ -185,7 +185,7 @@ class TestFigures:
     def test_a_figure_that_could_not_be_measured_for_the_candidate_alone_does_not_pass_by_its_good_rounds(self):
         found = of_figure(one=[1.0] * 8, other=[1.0, None, 1.01, None, None, 0.99, None, None])
         assert found.decision is Decision.CANNOT_TELL
-        assert "of the candidate alone in 5 of 8 rounds: in doubt" in found.why
+        assert "for the candidate alone in 5 of 8 rounds: in doubt" in found.why
 
     def test_nor_is_it_worse_by_what_could_not_be_measured_of_the_baseline(self):
         assert of_figure(one=[1.0, None, 1.0, None, 1.0], other=[2.0] * 5).decision is Decision.CANNOT_TELL
@@ -417,7 +417,7 @@ class TestWhatNoRunShows:
         result = result_of(differing(tmp_path, *texts), *ran)
         assert (result.verdict, result.verdict.exit_code) == (GateVerdict.CANNOT_TELL, 3)
         assert result.reasons[0].startswith(f"differs, and no gate tests it: {key}")
-        assert ("what was tested: no regression" in result.reasons) == (tested == "held")
+        assert ("the tested part: no regression" in result.reasons) == (tested == "held")
         assert 'errors="1"' in as_junit(result)
         assert as_markdown(result).splitlines()[2].startswith("- differs, and no gate tests it: ")
 
