@@ -173,7 +173,7 @@ def _times(ratio: float) -> str:
 
 
 def _points(figure: Figure, share: float, ratio: float) -> float:
-    """Percentage points from this share to the share whose odds, as in `Figure.log`, are `ratio` times as high."""
+    """How many percentage points the share rises if its odds, counted as in `Figure.log`, are multiplied by `ratio`."""
     odds = ratio * (share + figure.floor) / (1 - share + figure.floor)
     there = 1 + figure.floor if math.isinf(odds) else (odds * (1 + figure.floor) - figure.floor) / (1 + odds)
     return 100 * (min(max(there, 0.0), 1.0) - share)

@@ -280,9 +280,7 @@ def _half_width(sd: float, count: int, level: float, more: int) -> float:
         return math.inf
     first = FIRST_LOOK_WITH_PRIOR if more else FIRST_LOOK
     each = look_level(round(level, 12), first, LAST_LOOK, more)
-    if (
-        count > LAST_LOOK
-    ):  # more looks leave less for each: measured from 8 to 40 looks, which is quicker than a simulation
+    if count > LAST_LOOK:  # lower with more looks, as measured for 8 to 40: to simulate each would take long
         each *= (LAST_LOOK / count) ** (2 / 3)
     return t_quantile(each, count - 1 + more) * sd / math.sqrt(count)
 

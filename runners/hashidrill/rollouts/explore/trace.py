@@ -199,7 +199,7 @@ class _View:
 
 
 def _last(series: Series, at: int, *, fresh: bool = True) -> tuple[float, str]:
-    """The value and text of the last sample before; NaN if it failed or is old, or not `fresh`, if all failed."""
+    """The value and text of the last sample before `at` (if not `fresh`: the last good one); NaN if failed or old."""
     index = int(np.searchsorted(series.t_ns, at)) - 1
     while not fresh and index >= 0 and not series.ok[index]:
         index -= 1

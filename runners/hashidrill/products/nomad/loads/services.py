@@ -98,8 +98,8 @@ ConsulVia = Annotated[
 class Services(NomadLoad):
     """Registers `jobs` jobs of `count` replicas, each job with a service that every replica registers with Consul.
 
-    An operation is a wrong registration, until it is right: an instance that Nomad runs and Consul lacks (`missing`) or
-    calls sick (`critical`), an entry in Consul for which Nomad runs no instance (`stale`), two entries of one
+    An operation lasts while a registration is wrong: an instance that Nomad runs and Consul lacks (`missing`) or calls
+    sick (`critical`), an entry in Consul for which Nomad runs no instance (`stale`), two entries of one
     allocation (`duplicate`). The first operations begin when the jobs are registered. Consul is read through agents
     that do not register these services.
 

@@ -96,8 +96,8 @@ class Observers(Canary):
         """The process whose command line begins with these words, wherever the program is.
 
         If several agents run in this network namespace, it is the one that listens at `address` and `port`. An agent
-        that has just started may not listen yet: then it is the one that does not listen on that port of another
-        address.
+        that has just started may not listen yet: then it is the agent that does not listen on `port` at a
+        different address.
         """
         found = [pid for pid in self._system.pids() if self._is(pid, words)]
         ours = [pid for pid in found if _net(pid) == _net(os.getpid())]
