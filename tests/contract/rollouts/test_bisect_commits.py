@@ -221,9 +221,9 @@ def built(programs):
 @pytest.mark.parametrize(
     ("build", "client", "said"),
     [
-        (":", ["{checkout}/ingest"], "`:` made no ingest, which a client runs"),
+        (":", ["{checkout}/ingest"], "`:` did not make ingest, which a client runs"),
         ("touch ingest", ["{checkout}/ingest", "{url}"], "`touch ingest` made ingest, which is not executable"),
-        (":", ["/usr/bin/python3.12", "{checkout}/ingest.py"], "`:` made no ingest.py"),
+        (":", ["/usr/bin/python3.12", "{checkout}/ingest.py"], "`:` did not make ingest.py"),
     ],
 )
 def test_a_build_that_makes_nothing_cannot_be_run(built, build, client, said):
@@ -259,7 +259,7 @@ def test_a_build_that_does_not_use_what_is_committed_is_noticed(programs):
             commits.resolved(name)
         return commits.alike(*commits.names[:2])
 
-    said = "ingest.py: the same at both commits, byte by byte; does the build use the committed?"
+    said = "ingest.py: the same at both commits, byte by byte; does the build use the committed files?"
     assert alike("echo prebuilt > ingest.py") == Alike(said)
     assert alike("cp consul.hcl ingest.py") is None
 
