@@ -101,9 +101,9 @@ def test_curl_with_retries_in_front_of_a_real_consul_whose_key_is_put_there(cons
 
 UNMEASURABLE = {
     "no-command": (["no-such-command-here"], 2, "no-such-command-here: there is no such command"),
-    "no-request": (["sh", "-c", "exit 0 # without a request"], 3, "exit status 0, and it made no request to the tap"),
-    "broken": (["sh", "-c", "echo broken >&2; exit 7"], 3, "exit status 7, and it made no request"),
-    "hangs": (["sleep", "86397"], 3, "stopped after 1s, and it made no request"),
+    "no-request": (["sh", "-c", "exit 0 # without a request"], 3, "exit status 0, but it made no request to the tap"),
+    "broken": (["sh", "-c", "echo broken >&2; exit 7"], 3, "exit status 7, but it made no request"),
+    "hangs": (["sleep", "86397"], 3, "stopped after 1s, but it made no request"),
     "floods": (["sh", "-c", "yes hashidrill"], 3, "more than 8 MiB of output"),
     "fails": (
         ["python3", "-c", "import urllib.request as u; u.urlopen('{url}').read(); raise SystemExit(5)"],
