@@ -139,7 +139,7 @@ def test_a_namespace_that_ends_or_never_was_is_told(cases):
     line = cases["a_namespace_that_is_being_deleted_is_told"]
     assert "the namespace is being deleted" in line["told"]
     assert "acl kubernetes" not in line["told"]
-    assert "is the namespace absent there?" in line["nowhere"]
+    assert "does the namespace absent exist?" in line["nowhere"]
 
 
 def test_a_definition_of_another_version_is_told_before_anything_is_applied(cases):
