@@ -278,7 +278,8 @@ def wait_settled(node: Node, namespace: str) -> None:
             return False
         peers = node.kubectl(*asked, "operator", "raft", "list-peers", check=False)
         members = node.kubectl(*asked, "members", "-status=alive", check=False)
-        known = all(f" {one}:8301 " in members for one in node.kubectl(*addresses).split())
+        places = node.kubectl(*addresses).split()
+        known = len(places) == len(SERVERS) and all(f" {one}:8301 " in members for one in places)
         return known and "leader" in peers and peers.count("true") == len(SERVERS)
 
     wait_ready(node, namespace)
