@@ -130,7 +130,7 @@ def test_a_stuck_finalizer_is_told_with_the_commands_that_help_and_waits_no_long
 
     with pytest.raises(FaultError) as stuck:
         run(reverted())
-    assert "waited 32s for the pods of ChaosEngine hashidrill-run-1-0-x-" in str(stuck.value)
+    assert "waited 35s for the pods of ChaosEngine hashidrill-run-1-0-x-" in str(stuck.value)
     assert "pods of Litmus run for it" in str(stuck.value)
     assert "`kubectl --context staging -n consul delete jobs,pods -l chaosUID=uid-" in str(stuck.value)
     assert """--type merge -p '{"metadata":{"finalizers":null}}'`""" in str(stuck.value)
@@ -144,7 +144,7 @@ def test_a_finalizer_that_stays_without_pods_is_told_with_the_commands_that_help
         kubernetes.chaos_pods.clear()
         await fault.revert(undo)
 
-    with pytest.raises(FaultError, match=r"waited 10s for ChaosEngine hashidrill-run-1-0-x-.*it is being deleted, and"):
+    with pytest.raises(FaultError, match=r"waited 8s for ChaosEngine hashidrill-run-1-0-x-.*it is being deleted, and"):
         run(reverted())
 
 

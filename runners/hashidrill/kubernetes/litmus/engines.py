@@ -21,7 +21,7 @@ from hashidrill.kubernetes.vocabulary import ENGINE, EXPERIMENT, LITMUS, RESULT,
 OBJECTS = [(LITMUS, ENGINE)]
 UID = "chaosUID"
 """The label that Litmus puts on everything that it starts for an engine: runner, job, helper, ChaosResult."""
-ENDED_WITHIN_S, GONE_WITHIN_S = 32.0, 10.0
+ENDED_WITHIN_S, GONE_WITHIN_S = 35.0, 8.0
 """How long Litmus's pods, which have 30 s of grace, may take to revert and end, and then the engine. The sum is less
 than one attempt to revert may take."""
 _STATED = {"TARGET_PODS": "", "NODE_LABEL": "", "DEFAULT_HEALTH_CHECK": "false"}
