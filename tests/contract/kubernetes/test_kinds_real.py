@@ -77,7 +77,7 @@ def test_what_this_node_cannot_do_is_refused_before_anything_is_created(pods, na
 
 async def _applied(node, fault, undo, noticed):
     await fault.apply(undo)
-    await noticed()
+    return await noticed()
 
 
 async def _without_a_daemon(node, fault, undo, noticed):
@@ -89,7 +89,7 @@ async def _without_a_daemon(node, fault, undo, noticed):
         wait("no daemon", lambda: not node.get(*of, "pods", "-l", "app=chaos-daemon")["items"], 30, 0.2)
         await fault.apply(undo)
         await looked(fault, undo, ok=True, within_s=5.0)
-        await noticed()
+        told = await noticed()
         found = node.get("-n", kinds.NAMESPACE, "stresschaos", undo["object"]["name"])["status"]["conditions"]
         said = {one["type"]: one["status"] for one in found}
         assert (said["AllInjected"], said["AllRecovered"]) == ("False", "True")
@@ -97,13 +97,14 @@ async def _without_a_daemon(node, fault, undo, noticed):
         removed = [{"op": "remove", "path": "/spec/template/spec/nodeSelector"}]
         node.kubectl(*of, "patch", "daemonset", "chaos-daemon", "--type=json", "-p", json.dumps(removed))
         node.kubectl(*of, "rollout", "status", "daemonset/chaos-daemon", "--timeout=60s", timeout=70)
+    return told
 
 
 async def _disarmed(node, fault, undo, noticed):
     await fault.apply(undo)
     await seen(fault, undo, within_s=fault.observed_within_s)
     await anyio.to_thread.run_sync(kinds.hog_killed, node)
-    await noticed()
+    return await noticed()
 
 
 _HITS_NOTHING = {"TARGET_SERVICE_PORT": "9999", "PROXY_PORT": "20001"}
@@ -144,14 +145,16 @@ def test_a_success_that_a_real_controller_claims_is_no_proof(node, pods, kind, p
                     assert not evidence.ok, evidence
                     await anyio.sleep(0.5)
             assert not evidence.ok, evidence
+            return evidence.measured
 
         try:
-            await plant(node, fault, undo, noticed)
+            told = await plant(node, fault, undo, noticed)
         finally:
             await fault.revert(undo)
         await seen(fault, undo, present=False, within_s=60.0)
+        return told
 
-    pods(kind, case, lasts_s=30.0)
+    assert said in pods(kind, case, lasts_s=30.0)
 
 
 @pytest.mark.lie
