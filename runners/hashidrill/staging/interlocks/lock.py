@@ -21,8 +21,9 @@ from hashidrill.staging.interlocks.kv import Kv, SilentError
 _RELEASED_WITHIN_S = 10.0
 _SHUT_S = 20.0
 """Consul does not let a key be locked for 15 s after the session that held it was lost."""
-_AGAIN_S = 2.5
-"""The longest pause after a failed renewal: with a long TTL, another run could hold the key for minutes unnoticed."""
+_LOOKS_S, _AGAIN_S = 10.0, 2.5
+"""The longest pauses between two renewals, and after a failed one, however long the TTL is: a session that ended is
+noticed before Consul gives its key to another run, which it does after 15 s."""
 
 
 class ShutError(InterlockError):
@@ -162,7 +163,7 @@ async def _renew(kv: Kv, key: str, ttl_s: float, holder: Holder, *, lock: Lock, 
     """
     renewed_s, shut_s, error = anyio.current_time(), math.inf, ""
     while True:
-        with anyio.move_on_after(ttl_s / 3 if not error else min(ttl_s / 12, _AGAIN_S)):
+        with anyio.move_on_after(min(ttl_s / 12, _AGAIN_S) if error else min(ttl_s / 3, _LOOKS_S)):
             await lock.doubted.wait()
         lock.doubted, error = anyio.Event(), ""
         try:
