@@ -1,4 +1,4 @@
-"""What the tap adds, and what it sustains, beside mitmproxy on the same work.
+"""What the tap adds, and what it sustains.
 
     pytest -m bench tests/bench/test_bench_tap.py
 
@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import os
 import select
-import shutil
 import socket
 import subprocess
 import sys
@@ -31,7 +30,6 @@ LATENCY_REQUESTS = 2000
 MOST_ADDED_MS = 1.0
 CONNECTIONS = 16
 GRACE_S = 1.0
-MITMPROXY_READY_S = 60
 _REQUEST = b"GET /v1/kv/x HTTP/1.1\r\nHost: upstream\r\nAccept: */*\r\n\r\n"
 _BODY = b"x" * 160
 _REPLY = (
@@ -75,39 +73,6 @@ def python(code, *arguments):
             yield int(process.stdout.readline()), process
         finally:
             process.kill()
-
-
-@contextlib.contextmanager
-def mitmproxy(upstream_port):
-    """mitmdump as a reverse proxy; skips, with the reason, where it cannot be had."""
-    uv = shutil.which("uv")
-    if uv is None:
-        pytest.skip("mitmproxy is run by uv, which is not installed")
-    asked = [uv, "run", "--isolated", "--no-project", "--with", "mitmproxy", "mitmdump"]
-    got = subprocess.run([*asked, "--version"], capture_output=True, text=True, timeout=600, check=False)
-    if got.returncode:
-        pytest.skip(f"mitmproxy cannot be had: {got.stderr.strip().splitlines()[-1:]}")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    mode = f"reverse:http://127.0.0.1:{upstream_port}"
-    options = ["-q", "--set", "flow_detail=0", "--listen-host", "127.0.0.1", "-p", str(port), "--mode", mode]
-    with subprocess.Popen([*asked, *options], start_new_session=True) as process:
-        try:
-            deadline = time.monotonic() + MITMPROXY_READY_S
-            while not listens(port):
-                assert time.monotonic() < deadline, "mitmdump does not listen"
-                time.sleep(0.1)
-            # uv is the parent of what does the work
-            yield port, max(psutil.Process(process.pid).children(recursive=True), key=lambda p: p.memory_info().rss)
-        finally:
-            os.killpg(process.pid, 9)
-
-
-def listens(port):
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=0.2):
-        return True
-    return False
 
 
 def latencies_ms(port):
@@ -171,25 +136,17 @@ def measured(port, pid):
     }
 
 
-def test_the_tap_beside_mitmproxy(tell):
+def test_what_the_tap_adds_and_sustains(tell):
     rows = {}
     with python(UPSTREAM) as (upstream_port, upstream):
         rows["direct"] = measured(upstream_port, upstream.pid)
         for name, loop in LOOPS.items():
             with python(TAP.replace("LOOP", loop), f"http://127.0.0.1:{upstream_port}") as (port, process):
                 rows[name] = measured(port, process.pid)
-        reason = ""
-        try:
-            with mitmproxy(upstream_port) as (port, process):
-                rows["mitmproxy"] = measured(port, process.pid)
-        except pytest.skip.Exception as skipped:
-            reason = str(skipped)
     tell("\n" + " " * 12 + "".join(f"{title:>12}" for title in rows["direct"]))
     for name, figures in rows.items():
         tell(f"{name:<12}" + "".join(f"{figure:>12.{0 if figure > 99 else 2}f}" for figure in figures.values()))
     tell(f"  ms; {RATE_PER_S}/s offered for {SECONDS} s over {CONNECTIONS} connections, one at a time when alone")
-    if reason:
-        tell(f"  mitmproxy was left out: {reason}")
     without = rows["direct"]["p50 loaded"]
     if without > MOST_ADDED_MS:
         pytest.skip(f"the machine is too busy to tell: with nothing in between p50 is {without:.0f} ms already")
