@@ -1,4 +1,7 @@
-"""An experiment is read, resolved and checked once; everybody else gets what came of it."""
+"""An experiment is read, resolved and checked once; everybody else gets what came of it.
+An experiment over a datacenter that stands already: hosts and selectors are those that were found.
+Consul is not compulsory: an experiment that needs no host gets none, and one that does gets what it always got.
+"""
 
 import contextlib
 import json
@@ -8,17 +11,21 @@ from types import SimpleNamespace
 import anyio
 import pytest
 
+from folded import across_lines
 from hashidrill.core.engine import machine_check
 from hashidrill.core.engine.requirements import required_by
 from hashidrill.core.engine.run_state import load_specifications
 from hashidrill.core.errors import ExperimentError
 from hashidrill.core.experiment import documents, library, loader, model
-from hashidrill.core.experiment.library import list_experiments
-from hashidrill.core.experiment.loader import resolve
-from hashidrill.core.experiment.model import Experiment, Mark, make_fault
+from hashidrill.core.experiment.attached import asked_of_ours, attached_to
+from hashidrill.core.experiment.library import find_experiment, list_experiments, read_experiment
+from hashidrill.core.experiment.loader import load_text, resolve
+from hashidrill.core.experiment.model import DatacenterSpec, Experiment, Mark, make_fault, services_of
 from hashidrill.core.experiment.resolved import ResolvedExperiment, sha256
+from hashidrill.core.experiment.selectors import parse_selector
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.service import Standing
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.recording.writer import FORMAT
 from hashidrill.core.util.files import JOURNAL_NAME
@@ -200,3 +207,166 @@ def test_a_plug_in_whose_parameters_changed_since_gets_one_message(monkeypatch):
 def test_what_nobody_wrote_is_refused_in_one_line(data):
     with pytest.raises(ExperimentError, match=r"^[^\n]+$"):
         ResolvedExperiment.from_data(data)
+
+
+def found(servers=3, clients=2, **more):
+    """Five hosts with names of their own; `more` are further agents, by host."""
+    roles = {**{f"ip-10-0-0-{n}": "server" for n in range(1, servers + 1)}}
+    roles |= {f"worker-{n}": "client" for n in range(1, clients + 1)}
+    hosts = {
+        name: {"address": f"10.0.0.{n}", "agents": {"consul": role}} for n, (name, role) in enumerate(roles.items())
+    }
+    for host, agents in more.items():
+        hosts[host.replace("_", "-")]["agents"] |= agents
+    return {
+        "attached": {"name": "staging", "hosts": hosts},
+        "consul": {"version": "1.20.1", "servers": servers, "clients": clients},
+    }
+
+
+def attached(name="raft/slow-leader-disk", **estate):
+    return attached_to(read_experiment(find_experiment(name)), found(**estate), name="staging")
+
+
+def candidates(resolved, selector):
+    return parse_selector(selector).candidates(services_of(resolved.experiment.datacenter))
+
+
+def test_selectors_mean_the_hosts_that_were_found():
+    resolved = attached()
+    assert candidates(resolved, "consul:leader") == {"ip-10-0-0-1", "ip-10-0-0-2", "ip-10-0-0-3"}
+    assert candidates(resolved, "consul:clients") == {"worker-1", "worker-2"}
+    assert candidates(resolved, "host:worker-1") == {"worker-1"}
+    assert candidates(resolved, "host:consul-1") == set()
+
+
+def test_no_binary_is_started_and_the_version_is_that_which_runs():
+    [consul] = services_of(attached().experiment.datacenter)
+    assert (list(consul.binaries()), consul.spec.version, isinstance(consul, Standing)) == ([], "1.20.1", True)
+
+
+def test_a_datacenter_of_ours_is_as_before():
+    [consul] = services_of(DatacenterSpec())
+    assert (isinstance(consul, Standing), len(consul.places())) == (False, 4)
+    assert "attached" not in DatacenterSpec().model_dump()
+
+
+def test_a_host_that_only_our_datacenter_has_is_the_usual_error():
+    with pytest.raises(ExperimentError, match=across_lines("there is no host 'consul-1': there are: ip-10-0-0-1")):
+        attached("raft/bloated-leader-avoided")
+
+
+def test_a_role_that_nobody_has_is_the_usual_error():
+    with pytest.raises(ExperimentError, match=across_lines("never matches: no host of the attached datacenter is")):
+        attached("raft/slow-follower-disk", servers=1)
+
+
+def test_an_agent_that_another_brings_along_is_a_guest_of_its_host():
+    estate = found(clients=1, worker_1={"nomad": "client"})
+    estate["nomad"] = {"servers": 1, "clients": 1}
+    resolved = attached_to(read_experiment(find_experiment("raft/killed-leader")), estate, name="staging")
+    by_name = {service.name: service for service in services_of(resolved.experiment.datacenter)}
+    assert [place.guest for place in by_name["consul"].places()] == [False, False, False, True]
+    assert [place.guest for place in by_name["nomad"].places()] == [False]
+
+
+def test_it_is_the_same_experiment_after_it_was_written_into_a_recording():
+    resolved = attached()
+    again = ResolvedExperiment.from_data(json.loads(json.dumps(resolved.to_data())))
+    assert again.experiment.datacenter == resolved.experiment.datacenter
+    assert candidates(again, "consul:clients") == {"worker-1", "worker-2"}
+
+
+def test_hosts_beyond_what_a_datacenter_of_ours_may_have_are_all_there():
+    resolved = attached_to(
+        read_experiment(find_experiment("raft/killed-leader")),
+        {**found(clients=60), "consul": {"version": "1.20.1", "servers": 3, "clients": 20}},
+        name="staging",
+    )
+    assert len(candidates(resolved, "consul:clients")) == 60
+
+
+def test_what_the_experiment_asks_of_its_own_datacenter_is_told():
+    document = read_experiment(find_experiment("config/streaming-moderate"))
+    asked = list(asked_of_ours(document))
+    assert all(each.startswith("consul.") for each in asked)
+    assert asked
+
+
+SCRIPTED = {"command": ["true"], "rate": "1/s", "via": "script"}
+TAP = {"fault": "tap.fail", "on": "client:alone", "with": {"fault": "503"}, "for": "2s"}
+
+
+def written(**changes):
+    return {
+        "apiVersion": "hashidrill/v1",
+        "kind": "Experiment",
+        "metadata": {"name": "bare", "title": "Nobody is there", "why": "It tests validation"},
+        "datacenter": {},
+        "clients": {"alone": SCRIPTED},
+        "steady_state": {"for": "2s", "require": ["alone.errors < 1%"]},
+        "method": [TAP],
+        "expect": [{"available_during": {"load": "alone", "success": "99%"}}],
+    } | changes
+
+
+def services(document):
+    return [service.name for service in services_of(load_text(json.dumps(document)).datacenter)]
+
+
+@pytest.mark.parametrize("datacenter", [{}, {"ready_within": "90s"}, {"disk": {"size": "64MB"}}, {"consul": None}])
+def test_clients_whose_taps_answer_by_themselves_need_no_datacenter(datacenter):
+    assert services(written(datacenter=datacenter)) == []
+
+
+def test_no_datacenter_at_all_is_an_empty_one():
+    document = written()
+    del document["datacenter"]
+    assert services(document) == []
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"datacenter": {"consul": {}}},
+        {"clients": {"alone": {"command": ["true"], "rate": "1/s"}}},
+        {"clients": {"alone": SCRIPTED | {"on": "host:client-1"}}},
+        {"load": {"kv-writes": {"kind": "consul.kv.write", "rate": "30/s"}}},
+        {"method": [{"fault": "process.kill", "on": "consul:leader", "for": "2s"}]},
+        {"method": [{"fault": "process.kill", "on": "host:consul-1", "for": "2s"}]},
+        {"steady_state": {"for": "2s", "require": ["raft.leader >= 1"]}},
+        {"guardrails": ["consul.members_alive < 1 for 5s"]},
+        {
+            "clients": {
+                "alone": SCRIPTED | {"profile": {"ramp": {"by": "10%", "every": "1s", "while": ["raft.leader >= 1"]}}}
+            }
+        },
+    ],
+    ids=["named", "agents behind a tap", "a host", "a load", "a role", "a target", "a signal", "a guardrail", "a ramp"],
+)
+def test_whatever_asks_for_a_host_or_for_what_a_probe_measures_has_consul_as_ever(changes):
+    assert services(written(**changes)) == ["consul"]
+
+
+def test_without_consul_nothing_can_be_asked_of_it():
+    with pytest.raises(ExperimentError, match=r"the datacenter has\s+no consul; add\s+datacenter.consul"):
+        load_text(
+            json.dumps(
+                written(
+                    datacenter={"consul": None}, method=[{"fault": "process.kill", "on": "consul:leader", "for": "2s"}]
+                )
+            )
+        )
+
+
+def test_a_bare_datacenter_is_still_bare_when_it_was_written_out_and_read_again():
+    experiment = load_text(json.dumps(written()))
+    again = Experiment.model_validate_json(experiment.model_dump_json(by_alias=True))
+    spec = DatacenterSpec.model_validate(experiment.datacenter.model_dump(mode="json", by_alias=True))
+    assert again.datacenter.services == spec.services == {}
+
+
+def test_a_mistake_in_such_an_experiment_is_told_with_its_place():
+    with pytest.raises(ExperimentError, match=r"datacenter: unknown key 'dsik'"):
+        load_text(json.dumps(written(datacenter={"dsik": {}})))

@@ -1,15 +1,23 @@
-"""The decorator, and how hypotheses are found."""
+"""The decorator, and how hypotheses are found.
+What hypotheses of users import stays where it was, wherever the code behind it moves.
+The percentile that verdicts go by, taken thousands of times a judgement, is the one that NumPy documents.
+"""
 
 import math
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
+import hashidrill.core.recording
 from hashidrill.core import hypothesis
 from hashidrill.core.errors import HypothesisInvalidError, UnknownNameError, UsageError
-from hashidrill.core.hypothesis import Broken, Held, require
+from hashidrill.core.hypothesis import Broken, Held, files, require
+from hashidrill.core.judging import measure
+from hashidrill.core.recording import reader
 from hashidrill.core.units import Duration
 
 SHIPPED = {
@@ -215,3 +223,48 @@ class TestLookUp:
         monkeypatch.syspath_prepend(str(tmp_path))
         folder("mine.py", "from helper_module_for_this import imported\n")
         assert "imported" not in hypothesis.all_hypotheses(near_to=Path())
+
+
+OWN = """\
+from hashidrill import Broken, Duration, FaultWindow, Held, HypothesisInvalidError, Operations, Percent, Rate
+from hashidrill import Recording, Series, hypothesis, measure, require
+
+@hypothesis(timed=False)
+def own(recording: Recording, *, load: str, within: Duration = Duration("1s")) -> Held:
+    operations: Operations = recording.operations(load)
+    return Held(f"{len(operations)} {measure.__name__}")
+"""
+
+
+def test_a_hypothesis_of_a_user_that_imports_all_that_is_public_is_found():
+    [own] = files.from_source("own.py", OWN.encode())
+    assert (own.name, own.timed, sorted(own.Params.model_fields)) == ("own", False, ["load", "within"])
+
+
+@pytest.mark.parametrize("name", hashidrill.core.recording.__all__)
+def test_what_recording_hands_out_is_the_readers(name):
+    assert getattr(hashidrill.core.recording, name) is getattr(reader, name)
+
+
+def test_what_a_hypothesis_may_ask_for_is_in_its_module():
+    assert all(hasattr(hypothesis, name) for name in hypothesis.__all__)
+    assert {"get", "all_hypotheses", "Broken", "Held", "hypothesis", "require"} <= set(hypothesis.__all__)
+    assert measure.seconds(3.0) == "3s"
+
+
+LATENCIES = st.lists(st.sampled_from([0.0, 0.01, 0.3, 2.0, math.inf]) | st.floats(0, 100), min_size=1, max_size=60)
+PERCENT = st.sampled_from([0, 50, 90, 99, 99.9, 100]) | st.floats(0, 100)
+
+
+@given(LATENCIES, PERCENT)
+@example([0.1, 0.2, 0.3], 100 / 3)
+def test_it_is_one_that_was_measured_and_the_same_as_numpys(latencies, percent):
+    found = measure.percentile(np.array(latencies), percent)
+
+    assert found in latencies
+    assert found == np.percentile(np.array(latencies), percent, method="inverted_cdf")
+
+
+@pytest.mark.parametrize("latencies", [[], [math.nan], [0.1, math.nan, 0.3]])
+def test_what_was_not_measured_has_none(latencies):
+    assert math.isnan(measure.percentile(np.array(latencies), 50))

@@ -1,15 +1,31 @@
-"""Recordings: what a run left, written in batches and read lazily."""
+"""Recordings: what a run left, written in batches and read lazily.
+What an operation says beyond the columns of all: a reason as a code, and a detail in a table with real columns.
+Reading Go's profiles, and the difference of two.
+"""
 
+from __future__ import annotations
+
+import base64
+import contextlib
+import gzip
 import json
+import os
 import sqlite3
 
 import numpy as np
 import pytest
 
+from go_profiles import HEALTHY, OTHER, SICK, STREAM, encoded, profiled
 from hashidrill.core.errors import HypothesisInvalidError, RecordingError
-from hashidrill.core.protocols.abc import Operation, Sample
+from hashidrill.core.loads.operations import packed, unpacked
+from hashidrill.core.protocols.abc import Detail, Operation, Reason, Sample
+from hashidrill.core.recording import profiles
+from hashidrill.core.recording.profiles import difference, grown, profile_of, read_profile, short_name, taken
 from hashidrill.core.recording.reader import Recording
-from hashidrill.core.recording.writer import RecordingWriter
+from hashidrill.core.recording.seal import damage
+from hashidrill.core.recording.writer import DATABASE_NAME, RecordingWriter, is_table, table_of
+from hashidrill.core.util.redaction import Redactor
+from hashidrill.products.consul.loads.locks import SESSION_GONE, Action
 from hashidrill.testing.recordings import RecordingBuilder
 
 
@@ -186,3 +202,191 @@ class TestBuilder:
         experiment = builder.expect("writes_recover", load="kv-writes", within="10s").build().experiment
         assert experiment.method[0].for_ == 8
         assert experiment.guardrails[0].text == "kv-writes.errors > 90%"
+
+
+CLAIM = Action("claim", "leases/0", "s0", lock_index=3, ttl_s=9.5)
+
+
+def edited(recording, statement):
+    with contextlib.closing(sqlite3.connect(recording.path / DATABASE_NAME)) as database:
+        database.execute(statement)
+        database.commit()
+    return Recording(recording.path)
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    builder = RecordingBuilder(tmp_path / "run").load("kv-writes", rate=2)
+    builder.write("leases", "k", "", start=5, end=5.1, detail=CLAIM.detail())
+    return builder.write("leases", "k", "", start=6, end=6.1, outcome="fail", reason=SESSION_GONE).build()
+
+
+def test_a_detail_is_a_row_with_a_column_for_each_field_of_its_type(recorded):
+    columns = recorded._query("SELECT name, type FROM pragma_table_info('detail_lock')")
+    assert dict(columns) == {
+        "operation_id": "INTEGER",
+        "op": "TEXT",
+        "holder": "TEXT",
+        "session": "TEXT",
+        "lock_index": "INTEGER",
+        "ttl_s": "REAL",
+    }
+    joined = "SELECT o.load, d.session FROM operations o JOIN detail_lock d ON d.operation_id = o.id"
+    assert recorded._query(joined) == [("leases", "s0")]
+
+
+def test_operations_come_back_with_their_reasons_and_details(recorded):
+    ops = recorded.operations("leases")
+    assert ops.reasons == ["", SESSION_GONE]
+    assert [detail and Action.of(detail) for detail in ops.details] == [CLAIM, None]
+    later = ops.between(6 * 10**9, 7 * 10**9)
+    assert (later.reasons, later.details) == ([SESSION_GONE], [None])
+
+
+def test_they_survive_the_way_from_the_load_generator():
+    op = Operation("leases", 1, 2, 3, "fail", "k", reason=Reason.OVERLOADED, detail=CLAIM.detail())
+    assert unpacked(list(packed(op))) == op
+
+
+@pytest.mark.parametrize("statement", ["DELETE FROM detail_lock", "DROP TABLE detail_lock"])
+def test_a_detail_that_is_missing_is_damage(recorded, statement):
+    assert damage(recorded) == []
+    assert any("detail_lock: 1 were recorded, 0 are there" in said for said in damage(edited(recorded, statement)))
+
+
+def test_a_detail_that_nobody_wrote_is_damage(recorded):
+    said = damage(edited(recorded, "CREATE TABLE detail_more AS SELECT 1"))
+    assert any("detail_more: None were recorded, 1 are there" in each for each in said)
+
+
+def test_a_table_whose_name_is_no_plain_name_is_never_put_into_a_statement(recorded):
+    assert not is_table('detail_x" WHERE 0; DROP TABLE operations; --')
+    again = edited(recorded, "UPDATE operations SET detail = 'detail_x\" --' WHERE load = 'leases'")
+    assert again.operations("leases").details == [None, None]
+
+
+@pytest.mark.parametrize("detail", [Detail("x y", {}), Detail("x", {'"': 1}), Detail("x", {"operation_id": 1})])
+def test_names_that_are_no_columns_are_refused_before_anything_is_written(detail):
+    with pytest.raises(ValueError, match="must be like lock_index"):
+        table_of(detail)
+
+
+def test_each_detail_is_of_its_own_operation_however_they_are_mixed_with_others(tmp_path):
+    """Operations without a detail are written many at a time."""
+    writer = RecordingWriter(tmp_path)
+    odd = [index % 7 in (0, 1, 5) for index in range(500)]
+    for index, has_one in enumerate(odd):
+        detail = Detail("odd", {"number": index, "text": f"\udc80{index}"}) if has_one else None
+        writer.operation(Operation("app", index, index, index, "ok", key=f"\udc80{index}", detail=detail))
+        writer.sample(index, Sample("raft.term", float(index)))
+    writer.close()
+    (tmp_path / "journal.jsonl").touch()
+    recording = Recording(tmp_path)
+    ops = recording.operations("app")
+    assert [None if one is None else one.fields for one in ops.details] == [
+        {"number": index, "text": f"\\udc80{index}"} if has_one else None for index, has_one in enumerate(odd)
+    ]
+    assert list(ops.keys) == [f"\\udc80{index}" for index in range(500)]
+    assert recording.series("raft.term").value.tolist() == list(range(500))
+
+
+def test_no_secret_gets_into_a_detail(tmp_path):
+    redactor = Redactor()
+    redactor.know("s3cr3t-token-0000")
+    writer = RecordingWriter(tmp_path, redactor)
+    fields = {"path": "/v1/kv/x?token=s3cr3t-token-0000", "count": 3}
+    writer.operation(Operation("app", 1, 2, 3, "ok", detail=Detail("odd", fields)))
+    writer.close()
+    assert b"s3cr3t" not in (tmp_path / DATABASE_NAME).read_bytes()
+    assert writer.written["detail_odd"] == 1
+
+
+RECORDED = base64.b64decode(
+    "H4sIAAAAAAAE/3yQz2sTXxTFv/P7zaRtbvOt8AhCpwPCs2AmealJ+hfowoWoULAUTSaTcXCSFyZJ1d2AGxcuCqXoomBRwUURqgtd"
+    "qeDShRtxZRexigjBjeiqi5F5ky6E2s0d5p1zP+fee1lGAohXBYN/LUAC/vHmgWgpSID3EgjzGSSAhCVTJq8kC5CIHz/aSmQRRiKX"
+    "RVCwYqrknWhlkYR3v7wQLRlJoIAwbyAJNKyZiCg5DaghCWICkfHOx7UEIsNI5xAZdKybBvmmW4AUvPuEj6DAXiorkMEZ0yCfE1nF"
+    "O7efJ90qfFB5twoTeMKcJG9VC5CGv8bPElmDtVTWYApPmZPkbiIj/H2Tywjup/shyOKsOUnWJSuLdHxnjy+gjxfQATCYiMgWIAP/"
+    "ureeoA14mC5vwDSeNmWyIeQyIBiarKga0o2zT7c/bb/e/Pkb53NIgCiKRBxFL0WSK/5fE/IzSIRoazTcGM7iaDgabgxnyUw+jySI"
+    "omg/juM4FnC0Fe3HcRzHAjlG/6O6x0I26PsdlyoOG3T6dCocdPp+2y14rFsPr9M5e9AL7YA59cD2mN0LHTtMHXY3ZE7BY9To+223"
+    "cDFw3S49ws5dHqPZdt3vFHhpDTpOiU7b/XY3obVs/uoxaoVpRsFjYTrf+ZC1/MBd8vvXztUbbtCjlj3ohYdP1u6GrJVwyAGnm7xc"
+    "OYI2N3ba3Fm4Efp990I6xDiakn8H8qa0JrHHD4GdOdiEmn+rZH4ccLKwlKReYlTnd0gKnRib078T/FQeO9UY+EGzXCsWq9USrZTs"
+    "RrFYst2bLr8gJaVqbbFUrzSd6mLRqVVOF5sLC7WG4zq0uVBvlSu1csMtlZsVqi6vNntshRrLq71bPaceBCt/AgAA//+x1J3pvQMA"
+    "AA=="
+)
+"""What go1.26's `pprof.Lookup("goroutine").WriteTo(file, 0)` wrote of a program with 50 goroutines in time.Sleep."""
+
+
+def test_a_profile_that_go_wrote_is_read():
+    found = read_profile(RECORDED)
+    assert (found.samples, found.unit, found.duration_ns) == (51, "goroutines", 0)
+    assert found.stacks["main.main.func1", "time.Sleep", "runtime.gopark"] == [50]
+    assert found.of({"time.Sleep"}) == 50
+
+
+def test_times_are_of_each_second_and_stacks_count_once():
+    recursive = {("main", "walk", "walk"): 150}
+    found = read_profile(encoded(recursive))
+    assert found.unit == "cores"
+    assert found.of({"walk"}) == found.total == pytest.approx(0.5)
+    longer = read_profile(encoded({stack: 2 * n for stack, n in recursive.items()}, length_s=6))
+    assert [each.grew for each in difference(longer, found)] == pytest.approx([0, 0])
+
+
+def test_the_difference_of_two_names_what_grew_and_what_shrank():
+    sick, healthy = read_profile(encoded({STREAM: 200})), read_profile(encoded(HEALTHY))
+    changes = {short_name(each.function): each for each in difference(sick, healthy)}
+    assert changes["stream.(*Subscription).Next"].grew == pytest.approx(0.66)
+    assert changes["stream.(*Subscription).Next"].grew_self == 0
+    assert changes["runtime.selectgo"].grew_self == pytest.approx(0.66)
+    assert changes["json.Marshal"].grew == pytest.approx(-0.0667, abs=1e-3)
+    assert "encoding/json.Marshal" not in {each.function for each in grown(sick, healthy, 9)}
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("github.com/hashicorp/consul/agent/consul/stream.(*Subscription).Next", "stream.(*Subscription).Next"),
+        ("go.etcd.io/bbolt.(*freelist).write", "bbolt.(*freelist).write"),
+        ("slices.SortFunc[go.shape.[]github.com/x/y.Z]", "slices.SortFunc[go.shape.[]y.Z]"),
+        ("main.main", "main.main"),
+    ],
+)
+def test_short_names_leave_out_the_path(name, short):
+    assert short_name(name) == short
+
+
+@pytest.mark.lie
+def test_whatever_is_torn_or_too_much_is_refused(monkeypatch):
+    """Every prefix of a profile, any byte of it changed, gzip bombs and endless stacks: a ValueError or a profile."""
+    plain = gzip.decompress(encoded(SICK))
+    for end in range(len(plain)):
+        for torn in (plain[:end], plain[:end] + b"\xff" + plain[end + 1 :]):
+            with contextlib.suppress(ValueError):
+                read_profile(torn)
+    with pytest.raises(ValueError, match="unpacks to more than"):
+        read_profile(gzip.compress(bytes(profiles._MOST_UNPACKED + 1)))
+    with pytest.raises(ValueError, match="larger than"):
+        read_profile(os.urandom(profiles.MOST_BYTES + 1))
+    monkeypatch.setattr(profiles, "_MOST_FRAMES", 3)
+    with pytest.raises(ValueError, match="more than 3 functions"):
+        read_profile(encoded({STREAM: 1, OTHER: 1}))
+
+
+@pytest.mark.lie
+def test_a_file_out_of_the_recording_is_not_read(tmp_path):
+    (tmp_path / "mine").write_bytes(encoded(SICK))
+    recording = profiled(tmp_path / "run").build()
+    one = taken(recording)[0]
+    link = recording.path / "artifacts/profiles/link.pb.gz"
+    link.symlink_to(tmp_path / "mine")
+    for file in ("../mine", str(tmp_path / "mine"), str(link.relative_to(recording.path))):
+        with pytest.raises(HypothesisInvalidError, match="leads out"):
+            profile_of(recording, one._replace(file=file))
+
+
+@pytest.mark.lie
+def test_a_profile_that_was_changed_after_the_run_damages_the_recording(tmp_path):
+    recording = profiled(tmp_path / "run").build()
+    assert damage(recording) == []
+    (recording.path / taken(recording)[1].file).write_bytes(encoded(HEALTHY, at=15))
+    assert "has changed since the run" in damage(recording)[0]

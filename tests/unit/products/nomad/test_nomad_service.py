@@ -1,17 +1,29 @@
-"""Nomad as a service: where its agents are, how each is configured, who has which role, and when it is ready."""
+"""Nomad as a service: where its agents are, how each is configured, who has which role, and when it is ready.
+Task drivers that Nomad's clients cannot have here are refused with the reason that `doctor` gives.
+What an agent of Nomad shows of its configuration is compared with what was asked for.
+The processes of Nomad's tasks are found in /proc by what Nomad tells them, on the host whose disk they work on.
+"""
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import anyio
 import httpx2
 import pytest
 
-from hashidrill.core.errors import SelectorError
+from hashidrill.core.errors import ExperimentError, SelectorError
+from hashidrill.core.experiment.loader import load_text
 from hashidrill.core.protocols.service import Site
-from hashidrill.products.nomad import readiness
+from hashidrill.core.util.go_durations import seconds
+from hashidrill.lab.provision import machine
+from hashidrill.lab.provision.products import NEED_ROOT
+from hashidrill.products.nomad import readiness, settings
 from hashidrill.products.nomad.model import Nomad
 from hashidrill.products.nomad.service import NomadService
+from hashidrill.products.nomad.tasks import ProcTasks
 from hashidrill.testing.nomad import FakeNomad
+from virtual_time import run
 
 ADDRESSES = {f"nomad-{n}": f"10.73.0.1{n}" for n in (1, 2, 3)} | {f"node-{n}": f"10.73.0.3{n}" for n in (1, 2)}
 
@@ -161,3 +173,132 @@ def test_what_is_missing_is_named(tmp_path, changed, said):
     ready, evidence, _ = looked(tmp_path, **changed)
     assert ready is None
     assert said in evidence
+
+
+TEXT = """\
+apiVersion: hashidrill/v1
+kind: Experiment
+metadata: {{name: drivers, title: Drivers, why: It tests which drivers a datacenter may ask for}}
+datacenter: {{nomad: {nomad}}}
+load: {{web: {{kind: nomad.replicas, count: 2}}}}
+steady_state: {{for: 5s, require: ["web.running >= 2"]}}
+method: [{{fault: process.kill, on: "nomad:leader", for: 5s}}]
+expect: [{{replicas_return: {{load: web, within: 15s}}}}]
+"""
+
+
+def loaded(nomad):
+    return load_text(TEXT.format(nomad=json.dumps(nomad)), "drivers.yaml")
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize(
+    ("nomad", "named"),
+    [
+        ({"client_config": {"client": {"options": {"driver.allowlist": "raw_exec,exec"}}}}, "exec cannot be used"),
+        ({"client_config": {"plugin": {"docker": {"config": {}}}}}, "docker cannot be used"),
+        ({"client_config": {"plugin": [{"exec": {}}, {"java": {}}]}}, "exec and java cannot be used"),
+        ({"config": {"client": [{"options": [{"driver.whitelist": "docker, raw_exec"}]}]}}, "docker cannot be used"),
+    ],
+)
+def test_a_driver_that_wants_root_is_refused_where_it_is_asked_for(nomad, named):
+    with pytest.raises(ExperimentError) as error:
+        loaded(nomad)
+    said = " ".join(str(error.value).split())
+    assert named in said
+    assert f"{NEED_ROOT}; use raw_exec" in said
+    assert f"datacenter.nomad.{next(iter(nomad))}" in said
+
+
+@pytest.mark.parametrize(
+    "nomad",
+    [
+        {},
+        {"client_config": {"client": {"options": {"driver.allowlist": "raw_exec"}}}},
+        {"client_config": {"plugin": {"raw_exec": {"config": {"enabled": True}}}}},
+    ],
+)
+def test_raw_exec_may_be_asked_for(nomad):
+    loaded(nomad)
+
+
+def test_doctor_gives_the_same_reason():
+    assert NEED_ROOT in machine.nomad_drivers().detail
+
+
+ABOUT = {"LogLevel": "INFO", "Server": {"HeartbeatGrace": 3_000_000_000, "RaftMultiplier": 1}, "Client": None}
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (("log_level",), "INFO"),
+        (("server", "heartbeat_grace"), 3_000_000_000),
+        (("server", "start_timeout"), None),
+        (("client", "meta", "rack"), None),
+    ],
+)
+def test_a_key_is_found_under_its_name_in_go(path, expected):
+    assert settings.shown(ABOUT, path) == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "seen", "expected"),
+    [
+        ("3s", 3_000_000_000, True),
+        ("4s", 3_000_000_000, False),
+        ("1m", "60s", True),
+        (5, 5, True),
+        (5, 4, False),
+        (True, True, True),
+        (True, 1, None),
+        ("debug", "DEBUG", True),
+        ("debug", "INFO", False),
+        ("debug", None, None),
+        (["a"], ["a"], None),
+    ],
+)
+def test_what_cannot_be_compared_is_neither_right_nor_wrong(asked, seen, expected):
+    assert settings.agrees(asked, seen) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("1m2.5s", 62.5), ("250ms", 0.25), ("0s", 0.0), ("soon", None), ("", None)]
+)
+def test_lengths_of_time_as_go_writes_them(text, expected):
+    assert seconds(text) == expected
+
+
+def process(proc, pid, environment, *, state="S", caught=0, name="a task (1)"):
+    folder = proc / str(pid)
+    folder.mkdir(parents=True)
+    (folder / "environ").write_bytes(b"\0".join(f"{key}={value}".encode() for key, value in environment.items()))
+    numbers = " ".join(str(number) for number in range(5, 23))
+    (folder / "stat").write_text(f"{pid} ({name}) {state} 4 {numbers}")
+    (folder / "status").write_text(f"Name:\t{name}\nSigCgt:\t{caught:016x}\n")
+
+
+def look(tmp_path, host="node-1"):
+    disk = tmp_path / "hosts" / host / "disk"
+    there = SimpleNamespace(use=lambda _: SimpleNamespace(data=disk))
+    return run(ProcTasks(there, tmp_path / "proc").task_processes())
+
+
+def told(tmp_path, alloc, host="node-1"):
+    folder = tmp_path / "hosts" / host / "disk/nomad/alloc" / alloc / "alloc"
+    return {"PATH": "/bin", "NOMAD_ALLOC_ID": alloc, "NOMAD_JOB_ID": "web", "NOMAD_ALLOC_DIR": folder}
+
+
+def test_a_task_is_found_with_its_allocation_its_state_and_the_signals_that_it_handles(tmp_path):
+    process(tmp_path / "proc", 71, told(tmp_path, "a1"), state="T", caught=1 << (15 - 1) | 1)
+    [found] = look(tmp_path)
+    assert (found.alloc, found.job, found.pid, found.state, found.catches) == ("a1", "web", 71, "T", {1, 15})
+    assert found.reference == "71@22"  # the 22nd field of stat, whatever is in the name
+
+
+def test_what_is_no_task_and_what_runs_on_another_host_is_not_found(tmp_path):
+    process(tmp_path / "proc", 71, {"PATH": "/bin"})
+    process(tmp_path / "proc", 72, told(tmp_path, "a2", "node-11"))
+    (tmp_path / "proc/self").mkdir()
+    (tmp_path / "proc/73").mkdir()  # it has just ended
+    assert look(tmp_path) == []
