@@ -25,6 +25,38 @@ def check(builder):
     return hypothesis.get("no_acknowledged_write_lost").check(builder.build(), {"load": LOAD})
 
 
+def written(builder):
+    return builder.write(LOAD, "a", "x", start=11, end=12)
+
+
+def both_written(builder):
+    return written(builder).write(LOAD, "b", "y", start=11, end=12)
+
+
+def refused(builder):
+    over = {"outcome": "fail", "error": "429 over the limit"}
+    return written(builder).write(LOAD, "a", "y", start=13, end=14, **over).final_reads(LOAD, {"a": "y"})
+
+
+FATES = {
+    "it is missing": (lambda b: written(b).final_reads(LOAD, {"a": None}), Broken, "the key is absent at the end"),
+    "nobody wrote it": (lambda b: written(b).final_reads(LOAD, {"a": "ghost"}), Broken, "'ghost', which nobody wrote"),
+    "its write was refused": (refused, Broken, r"whose write was refused \(429 over the limit\)"),
+    "it is another key's": (lambda b: both_written(b).final_reads(LOAD, {"a": "y"}), Broken, "phantom values: a"),
+    "there are no final reads": (lambda b: b.load(LOAD), HypothesisInvalidError, "final reads of kv-writes are missing"),
+    "nothing was acknowledged": (
+        lambda b: b.load(LOAD, outcome="unknown").only_final_reads(LOAD, {"kv-writes/0": None}),
+        HypothesisInvalidError,
+        "no write of kv-writes was acknowledged",
+    ),
+    "a key was never read at the end": (
+        lambda b: both_written(b).only_final_reads(LOAD, {"a": "x"}),
+        HypothesisInvalidError,
+        "the final reads of kv-writes miss 1 keys with acknowledged writes: b",
+    ),
+}
+
+
 class TestFindings:
     def test_holds_when_every_key_holds_its_last_write(self, builder):
         held = check(builder.load(LOAD).final_reads(LOAD))
@@ -39,9 +71,11 @@ class TestFindings:
         assert "a: 'new' was acknowledged 14.0s into the run, but the key holds the older 'old'" in broken.value.text
         assert broken.value.figures["lost_keys"] == ["a"]
 
-    def test_a_missing_key_is_a_loss(self, builder):
-        with pytest.raises(Broken, match="the key is absent at the end"):
-            check(builder.write(LOAD, "a", "x", start=11, end=12).final_reads(LOAD, {"a": None}))
+    @pytest.mark.parametrize("fate", FATES)
+    def test_a_key_says_what_is_wrong_with_it(self, builder, fate):
+        build, error, said = FATES[fate]
+        with pytest.raises(error, match=said):
+            check(build(builder))
 
     def test_a_load_that_claims_writes_which_are_not_there_is_caught(self, builder):
         """The first ten keys are named, all are counted."""
@@ -51,21 +85,6 @@ class TestFindings:
             Broken, match=r"lost acknowledged writes on 25 keys: claimed/00, .*, claimed/09 and 15 more"
         ):
             check(builder.final_reads(LOAD, {f"claimed/{index:02}": None for index in range(25)}))
-
-    def test_a_value_that_nobody_wrote_is_a_phantom(self, builder):
-        with pytest.raises(Broken, match="a: holds 'ghost', which nobody wrote"):
-            check(builder.write(LOAD, "a", "x", start=11, end=12).final_reads(LOAD, {"a": "ghost"}))
-
-    def test_a_value_whose_write_was_refused_is_a_phantom(self, builder):
-        builder.write(LOAD, "a", "x", start=11, end=12)
-        builder.write(LOAD, "a", "y", start=13, end=14, outcome="fail", error="429 over the limit")
-        with pytest.raises(Broken, match="whose write was refused \\(429 over the limit\\)"):
-            check(builder.final_reads(LOAD, {"a": "y"}))
-
-    def test_a_value_of_another_key_is_a_phantom(self, builder):
-        builder.write(LOAD, "a", "x", start=11, end=12).write(LOAD, "b", "y", start=11, end=12)
-        with pytest.raises(Broken, match="phantom values: a"):
-            check(builder.final_reads(LOAD, {"a": "y"}))
 
 
 class TestWhatIsNoLoss:
@@ -81,23 +100,6 @@ class TestWhatIsNoLoss:
     def test_a_key_without_acknowledged_writes_may_be_absent(self, builder):
         builder.write(LOAD, "a", "x", start=11, end=12, outcome="unknown").write(LOAD, "b", "y", start=11, end=12)
         assert check(builder.final_reads(LOAD, {"a": None}))
-
-
-class TestInvalid:
-    def test_without_final_reads(self, builder):
-        with pytest.raises(HypothesisInvalidError, match="final reads of kv-writes are missing"):
-            check(builder.load(LOAD))
-
-    def test_without_acknowledged_writes(self, builder):
-        with pytest.raises(HypothesisInvalidError, match="no write of kv-writes was acknowledged"):
-            check(builder.load(LOAD, outcome="unknown").only_final_reads(LOAD, {"kv-writes/0": None}))
-
-    def test_with_keys_that_were_never_read_at_the_end(self, builder):
-        builder.write(LOAD, "a", "x", start=11, end=12).write(LOAD, "b", "y", start=11, end=12)
-        with pytest.raises(
-            HypothesisInvalidError, match="the final reads of kv-writes miss 1 keys with acknowledged writes: b"
-        ):
-            check(builder.only_final_reads(LOAD, {"a": "x"}))
 
 
 # -- against an oracle ------------------------------------------------------------------------------------------------

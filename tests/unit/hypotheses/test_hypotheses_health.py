@@ -60,32 +60,20 @@ def test_does_not_fire_when_a_check_turned_red_and_names_it(builder, name, signa
     assert broken.value.figures["red"] == [name]
 
 
-def test_does_not_fire_for_less_than_the_stretch_that_is_asked_for(builder):
-    with pytest.raises(Broken, match=r"recovered sooner\nlongest stretch, slow and green: [12]\.\ds"):
-        check(sick(builder, 12, 14).healthy())
+SILENT = "samples end before the load gets sick: nobody can say that health was green"
 
 
-def test_sickness_without_a_fault_does_not_count(builder):
-    with pytest.raises(Broken, match="never got slow"):
-        check(sick(builder, 35, 45).healthy())
-
-
-def test_a_check_that_went_silent_is_not_green(builder):
-    """Samples end before the load gets sick: nobody can say that health was green."""
-    with pytest.raises(Broken, match="health checks noticed"):
-        check(sick(builder, 22, 30).healthy(end=11))
-
-
-def test_checks_that_were_never_sampled_are_invalid(builder):
-    with pytest.raises(HypothesisInvalidError, match="autopilot_healthy"):
-        check(sick(builder).leader())
-
-
-def test_members_that_were_not_counted_before_the_fault_are_invalid(builder):
-    with pytest.raises(HypothesisInvalidError, match="not sampled before the method"):
-        check(sick(builder).healthy(start=11))
-
-
-def test_a_load_that_did_not_run_under_the_fault_is_invalid(builder):
-    with pytest.raises(HypothesisInvalidError, match="no operation was due"):
-        check(builder.load(LOAD, end=9).healthy())
+@pytest.mark.parametrize(
+    ("build", "error", "said"),
+    [
+        pytest.param(lambda b: sick(b, 12, 14).healthy(), Broken, r"slow and green: [12]\.\ds", id="too short"),
+        pytest.param(lambda b: sick(b, 35, 45).healthy(), Broken, "never got slow", id="sick without a fault"),
+        pytest.param(lambda b: sick(b, 22, 30).healthy(end=11), Broken, "health checks noticed", id=SILENT),
+        (lambda b: sick(b).leader(), HypothesisInvalidError, "autopilot_healthy"),
+        (lambda b: sick(b).healthy(start=11), HypothesisInvalidError, "not sampled before the method"),
+        (lambda b: b.load(LOAD, end=9).healthy(), HypothesisInvalidError, "no operation was due"),
+    ],
+)
+def test_does_not_fire(builder, build, error, said):
+    with pytest.raises(error, match=said):
+        check(build(builder))
