@@ -326,7 +326,7 @@ def test_the_variables_that_clients_read_name_the_tap(tmp_path):
     assert paths == ["GET /CONSUL_HTTP_ADDR", "GET /VAULT_ADDR", "GET /NOMAD_ADDR", "GET /by-proxy"]
 
 
-def test_agents_behind_the_tap_are_asked_in_turn_and_from_the_address_of_the_loads(tmp_path):
+async def test_agents_behind_the_tap_are_asked_in_turn_and_from_the_address_of_the_loads(tmp_path):
     """Faults on `clients` name that address: a connection from another one would pass them by."""
     peers = []
 
@@ -335,27 +335,23 @@ def test_agents_behind_the_tap_are_asked_in_turn_and_from_the_address_of_the_loa
             peers.append((writer.get_extra_info("sockname")[1], writer.get_extra_info("peername")[0]))
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]")
 
-    async def offered():
-        async def quietly(reader, writer):
-            with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-                await agent(reader, writer)
-            writer.close()
+    async def quietly(reader, writer):
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            await agent(reader, writer)
+        writer.close()
 
-        servers = [await asyncio.start_server(quietly, "127.0.0.1", 0) for _ in range(2)]
-        ports = [server.sockets[0].getsockname()[1] for server in servers]
-        client = ClientLoad(
-            "careful",
-            ClientSpec.model_validate({"command": ["true"], "rate": "1/s"}),
-            LoadContext([f"http://127.0.0.1:{port}" for port in ports], local_address="127.0.0.73"),
-        )
-        async with client._tap() as tap:
-            assert tap.address.startswith("127.0.0.73:")
-            seen = [await observer.exchange(tap.url, "503") for _ in range(4)]
-        for server in servers:
-            server.close()
-        return ports, seen
-
-    ports, seen = asyncio.run(offered())
+    servers = [await asyncio.start_server(quietly, "127.0.0.1", 0) for _ in range(2)]
+    ports = [server.sockets[0].getsockname()[1] for server in servers]
+    client = ClientLoad(
+        "careful",
+        ClientSpec.model_validate({"command": ["true"], "rate": "1/s"}),
+        LoadContext([f"http://127.0.0.1:{port}" for port in ports], local_address="127.0.0.73"),
+    )
+    async with client._tap() as tap:
+        assert tap.address.startswith("127.0.0.73:")
+        seen = [await observer.exchange(tap.url, "503") for _ in range(4)]
+    for server in servers:
+        server.close()
     assert seen == ["200"] * 4
     assert peers == [(port, "127.0.0.73") for port in ports * 2]
 

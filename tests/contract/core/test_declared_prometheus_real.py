@@ -87,35 +87,31 @@ def prometheus(binary, app, tmp_path):
 
 
 @pytest.mark.lie
-def test_what_a_real_prometheus_says_of_a_target_that_is_up_down_and_up_again(app, prometheus):
-    async def looks():
-        probes = {}
-        for name, (kind, params) in PROBES.items():
-            cls = registry.probe(kind)
-            given = cls.Params.model_validate({"url": prometheus, **params})
-            probes[name] = cls(name, given, ProbeContext(), timeout_s=5)
+async def test_what_a_real_prometheus_says_of_a_target_that_is_up_down_and_up_again(app, prometheus):
+    probes = {}
+    for name, (kind, params) in PROBES.items():
+        cls = registry.probe(kind)
+        given = cls.Params.model_validate({"url": prometheus, **params})
+        probes[name] = cls(name, given, ProbeContext(), timeout_s=5)
 
-        async def seen():
-            samples = [one for probe in probes.values() for one in await probe.sample()]
-            return {one.signal: one.text if one.value is None else one.value for one in samples}
+    async def seen():
+        samples = [one for probe in probes.values() for one in await probe.sample()]
+        return {one.signal: one.text if one.value is None else one.value for one in samples}
 
-        async def until(holds):
-            ends_s = time.monotonic() + 40
-            while not holds(found := await seen()):
-                assert time.monotonic() < ends_s, found
-                await asyncio.sleep(1.2)
-            return found
+    async def until(holds):
+        ends_s = time.monotonic() + 40
+        while not holds(found := await seen()):
+            assert time.monotonic() < ends_s, found
+            await asyncio.sleep(1.2)
+        return found
 
-        up = await until(lambda found: isinstance(found["slo.good"], float) and found["slo.total"] > 0)
-        app.down = True
-        down = await until(lambda found: found["contract.ok"] == 0 and found["contract.lag"] > 3)
-        app.down, app.events = False, 0
-        again = await until(lambda found: found["contract.ok"] == 1)
-        for probe in probes.values():
-            await probe.aclose()
-        return up, down, again
-
-    up, down, again = asyncio.run(looks())
+    up = await until(lambda found: isinstance(found["slo.good"], float) and found["slo.total"] > 0)
+    app.down = True
+    down = await until(lambda found: found["contract.ok"] == 0 and found["contract.lag"] > 3)
+    app.down, app.events = False, 0
+    again = await until(lambda found: found["contract.ok"] == 1)
+    for probe in probes.values():
+        await probe.aclose()
     assert (up["latency.value"], up["contract.ok"], up["renamed.ok"]) == (0.25, 1, 0)
     assert up["slo.good"] / up["slo.total"] == 0.9
     assert 0 <= up["contract.lag"] < 3

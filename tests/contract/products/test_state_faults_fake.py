@@ -104,19 +104,15 @@ def test_a_restore_is_reverted_and_seen_to_be_over_while_a_sick_leader_takes_25_
     assert virtual_time.run(restored()).ok
 
 
-def test_a_restore_that_was_answered_and_not_done_is_not_proven(world, monkeypatch):
+async def test_a_restore_that_was_answered_and_not_done_is_not_proven(world, monkeypatch):
     answer = world.consul.kv.answer
 
     def lost(method, path, params, body):
         return answer("GET", path, params, body) if path == "/v1/snapshot" else answer(method, path, params, body)
 
     monkeypatch.setattr(world.consul.kv, "answer", lost)
-
-    async def verified():
-        restore = fault_of(world, "consul.snapshot.restore", snapshot="before")
-        return await restore.verify(await applied(restore, world), present=True)
-
-    evidence = anyio.run(verified)
+    restore = fault_of(world, "consul.snapshot.restore", snapshot="before")
+    evidence = await restore.verify(await applied(restore, world), present=True)
     assert not evidence.ok
     assert "what was written before the restore is there" in evidence.measured
     assert not (world.artifacts / restored_name("before")).exists()
@@ -147,21 +143,18 @@ def test_a_save_that_is_not_whole_or_of_another_time_is_not_proven(world):
     assert "another marker" in anyio.run(verified, lambda file: file.write_bytes(other)).measured
 
 
-def test_bloat_and_compaction_may_overlap_and_the_first_then_has_nothing_to_revert(world, with_bbolt):
-    async def played():
-        host = world.hosts["consul-1"]
-        bloat, compact = fault_of(world, "consul.raft.bloat", free_pages=60_000), fault_of(world, "consul.raft.compact")
-        undo = await applied(bloat, world, "bloat")
-        armed = await bloat.verify(undo, present=True)
-        cure = await applied(compact, world, "compact")
-        assert (await compact.verify(cure, present=True)).ok
-        disarmed = await bloat.verify(undo, present=True)
-        process = host.process
-        await bloat.revert(undo)
-        assert host.process == process
-        return armed, disarmed, await bloat.verify(undo, present=False)
-
-    armed, disarmed, gone = anyio.run(played)
+async def test_bloat_and_compaction_may_overlap_and_the_first_then_has_nothing_to_revert(world, with_bbolt):
+    host = world.hosts["consul-1"]
+    bloat, compact = fault_of(world, "consul.raft.bloat", free_pages=60_000), fault_of(world, "consul.raft.compact")
+    undo = await applied(bloat, world, "bloat")
+    armed = await bloat.verify(undo, present=True)
+    cure = await applied(compact, world, "compact")
+    assert (await compact.verify(cure, present=True)).ok
+    disarmed = await bloat.verify(undo, present=True)
+    process = host.process
+    await bloat.revert(undo)
+    assert host.process == process
+    gone = await bloat.verify(undo, present=False)
     assert (armed.ok, disarmed.ok, gone.ok) == (True, False, True)
     assert armed.figures["bytes_per_commit"] > 20 * armed.figures["bytes_per_commit_before"]
 

@@ -216,19 +216,16 @@ def partitioned(hosts):
     return fault, fault.plan(Target("consul-1", HOSTS["consul-1"], "consul"), fault_id="cut")
 
 
-def test_a_connection_that_is_cut_ends_the_fault_and_is_said(staging):
-    async def main():
-        async with staging.hosts() as hosts:
-            fault, undo = partitioned(hosts)
-            await fault.apply(undo)
-            assert staging.tables() == {"consul-1": [table_of("cut")]}
-            staging.servers.cut()
-            await anyio.to_thread.run_sync(lambda: wait_for(lambda: not staging.tables(), "the rules to go"))
-            evidence = await fault.verify(undo, present=True)  # over a new connection, and not believed from memory
-            assert not evidence.ok
-
+async def test_a_connection_that_is_cut_ends_the_fault_and_is_said(staging):
     staging.told.clear()
-    anyio.run(main)
+    async with staging.hosts() as hosts:
+        fault, undo = partitioned(hosts)
+        await fault.apply(undo)
+        assert staging.tables() == {"consul-1": [table_of("cut")]}
+        staging.servers.cut()
+        await anyio.to_thread.run_sync(lambda: wait_for(lambda: not staging.tables(), "the rules to go"))
+        evidence = await fault.verify(undo, present=True)  # over a new connection, and not believed from memory
+        assert not evidence.ok
     wait_for(lambda: not staging.notes(), "its note to go")  # the agent forgets the rules after they are gone
     assert any("ended: " in line for line in staging.told)
 
@@ -325,39 +322,34 @@ class Liar(ssh.SshShell):
         )
 
 
-def test_a_fault_of_the_same_name_by_another_run_is_not_called_ours_and_goes_on(staging, tmp_path, monkeypatch):
+async def test_a_fault_of_the_same_name_by_another_run_is_not_called_ours_and_goes_on(staging, tmp_path, monkeypatch):
     """Both paused the same process; the first run died, and its host let the process go on before the second began."""
     monkeypatch.setattr(heal, "_GONE_WITHIN_S", 3.0)  # nobody has restarted
     address = HOSTS["consul-1"]
     run, [pid] = tmp_path / "run-a", staging.agents(f"http://{address}:8500")
-
-    async def main():
-        async with staging.hosts(run="run-b") as hosts:
-            process = (await hosts.host("consul-1").parts[Processes].agent_process("consul")).reference
-            fault = ProcessPause(NoParams(), hosts)
-            target = Target("consul-1", address, "consul", process)
-            undo = fault.plan(target, fault_id="0-pause") | {"prior": {}}
-            with Journal(run / "journal.jsonl", Clock()) as journal:
-                journal.write("run", id="run-a", experiment="x", root="", attached={"name": "staging"})
-                journal.write(
-                    "fault.intent",
-                    sync=True,
-                    fault_id="0-pause",
-                    kind=fault.kind,
-                    step=0,
-                    target=asdict(target),
-                    params=undo["params"],
-                    undo=undo,
-                )
-            await fault.apply(undo)
-            async with staging.hosts(run="run-a", undoing=True) as healing:
-                done = await heal.heal_run(run, healing, attached="staging")
-            assert stat(pid)[0] == "T", "the other run still has it in force"
-            await fault.revert(undo)
-        return done
-
     run.mkdir()
-    done = anyio.run(main)
+    async with staging.hosts(run="run-b") as hosts:
+        process = (await hosts.host("consul-1").parts[Processes].agent_process("consul")).reference
+        fault = ProcessPause(NoParams(), hosts)
+        target = Target("consul-1", address, "consul", process)
+        undo = fault.plan(target, fault_id="0-pause") | {"prior": {}}
+        with Journal(run / "journal.jsonl", Clock()) as journal:
+            journal.write("run", id="run-a", experiment="x", root="", attached={"name": "staging"})
+            journal.write(
+                "fault.intent",
+                sync=True,
+                fault_id="0-pause",
+                kind=fault.kind,
+                step=0,
+                target=asdict(target),
+                params=undo["params"],
+                undo=undo,
+            )
+        await fault.apply(undo)
+        async with staging.hosts(run="run-a", undoing=True) as healing:
+            done = await heal.heal_run(run, healing, attached="staging")
+        assert stat(pid)[0] == "T", "the other run still has it in force"
+        await fault.revert(undo)
     assert (done.others, done.stuck, done.reverted) == (["0-pause"], [], [])
     [ended] = [entry.data["evidence"] for entry in read_journal(run / "journal.jsonl") if entry.event == "fault.ended"]
     assert "is of the run run-b, started by ana@desk: a fault (pause) which process" in ended["measured"]

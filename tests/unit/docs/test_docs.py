@@ -54,7 +54,7 @@ from hashidrill.gamedays.training.campaign import read_campaign
 from hashidrill.gamedays.training.scenario import read_scenario
 from hashidrill.testing.recordings import RecordingBuilder
 from tasks import running
-from virtual_time import VirtualClock, run
+from virtual_time import VirtualClock
 
 # reference pages and tables
 
@@ -412,17 +412,13 @@ def test_the_example_of_a_fault_keeps_the_contract(examples, monkeypatch):
         test()
 
 
-def test_the_example_of_a_load_offers_its_rate_and_has_all_that_is_asked_of_one(examples):
+async def test_the_example_of_a_load_offers_its_rate_and_has_all_that_is_asked_of_one(examples):
     ticker = examples("playbooks/extend.md")("ticker.py").Ticker
     operations: list[Any] = []
-
-    async def main():
-        params = ticker.Params.model_validate({"rate": "50/s"})
-        load = ticker("ticks", params, LoadContext([], clock=VirtualClock(), course=Course()))
-        async with running(load.run(operations.append)):
-            await asyncio.sleep(1.999)
-
-    run(main())
+    params = ticker.Params.model_validate({"rate": "50/s"})
+    load = ticker("ticks", params, LoadContext([], clock=VirtualClock(), course=Course()))
+    async with running(load.run(operations.append)):
+        await asyncio.sleep(1.999)
     assert [operation.outcome for operation in operations] == ["ok"] * 100
     assert (selectors_of(ticker, None), cost_of(ticker, None)) == ({}, LoadCost())
 

@@ -43,7 +43,7 @@ FATES = {
     "nobody wrote it": (lambda b: written(b).final_reads(LOAD, {"a": "ghost"}), Broken, "'ghost', which nobody wrote"),
     "its write was refused": (refused, Broken, r"whose write was refused \(429 over the limit\)"),
     "it is another key's": (lambda b: both_written(b).final_reads(LOAD, {"a": "y"}), Broken, "phantom values: a"),
-    "there are no final reads": (lambda b: b.load(LOAD), HypothesisInvalidError, "final reads of kv-writes are missing"),
+    "there are no final reads": (lambda b: b.load(LOAD), HypothesisInvalidError, "reads of kv-writes are missing"),
     "nothing was acknowledged": (
         lambda b: b.load(LOAD, outcome="unknown").only_final_reads(LOAD, {"kv-writes/0": None}),
         HypothesisInvalidError,

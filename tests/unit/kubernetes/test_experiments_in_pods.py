@@ -133,7 +133,7 @@ def test_without_pods_it_is_refused_and_says_why(name, tmp_path):
         ("node-drain-with-quorum", "one node", "the node node-1 also runs consul-2, consul-3: draining it would stop"),
     ],
 )
-def test_a_fault_that_cannot_be_there_is_refused_before_a_run(name, change, said, tmp_path):
+async def test_a_fault_that_cannot_be_there_is_refused_before_a_run(name, change, said, tmp_path):
     estates = FakeEstate(FakeDatacenter(servers=3, clients=0))
     kubernetes = FakeLitmus(estates.world, pods=SERVERS)
     if change == "one node":
@@ -145,13 +145,9 @@ def test_a_fault_that_cannot_be_there_is_refused_before_a_run(name, change, said
         return "no route" if change == "forwarded" else ""
 
     kubernetes.unrouted = nowhere
-
-    async def found():
-        target = await located(read_target(attach_file(tmp_path, body), {}), kubernetes.cluster)
-        estate = await discover(target, estates.wires(target))
-        return Attached(target, estate, await look(target, estate, kubernetes.cluster))
-
-    there = run(found())
+    target = await located(read_target(attach_file(tmp_path, body), {}), kubernetes.cluster)
+    estate = await discover(target, estates.wires(target))
+    there = Attached(target, estate, await look(target, estate, kubernetes.cluster))
     for other, path in PATHS.items():
         if "vault" in other:
             continue

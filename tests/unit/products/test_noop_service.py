@@ -117,29 +117,24 @@ class Told(NoopService):
         self.order.append(f"{self.name} is ready")
 
 
-def test_what_does_not_wait_for_each_other_is_made_ready_side_by_side(tmp_path, monkeypatch):
+async def test_what_does_not_wait_for_each_other_is_made_ready_side_by_side(tmp_path, monkeypatch):
     """Nomad and Vault both wait for Consul; neither for the other."""
+    order = []
+    first, one, other = Told("first", (), order), Told("one", ("first",), order), Told("other", ("first",), order)
+    datacenter = LocalDatacenter(DatacenterSpec(), tmp_path, {})
+    datacenter.services = [first, one, other]
 
-    async def main():
-        order = []
-        first, one, other = Told("first", (), order), Told("one", ("first",), order), Told("other", ("first",), order)
-        datacenter = LocalDatacenter(DatacenterSpec(), tmp_path, {})
-        datacenter.services = [first, one, other]
+    async def start(service):
+        order.append(f"{service.name} starts")
 
-        async def start(service):
-            order.append(f"{service.name} starts")
-
-        monkeypatch.setattr(datacenter, "_start_agents", start)
-        async with anyio.create_task_group() as group:
-            group.start_soon(datacenter.wait_ready)
-            await anyio.wait_all_tasks_blocked()
-            first.let.set()
-            await anyio.wait_all_tasks_blocked()
-            other.let.set()
-            one.let.set()
-        return order
-
-    order = anyio.run(main)
+    monkeypatch.setattr(datacenter, "_start_agents", start)
+    async with anyio.create_task_group() as group:
+        group.start_soon(datacenter.wait_ready)
+        await anyio.wait_all_tasks_blocked()
+        first.let.set()
+        await anyio.wait_all_tasks_blocked()
+        other.let.set()
+        one.let.set()
     assert order[:3] == ["first starts", "first waits", "first is ready"]
     assert set(order[3:5]) | set(order[5:7]) == {"one starts", "one waits", "other starts", "other waits"}
     assert set(order[7:]) == {"one is ready", "other is ready"}

@@ -448,54 +448,45 @@ async def test_the_only_server_does_not_leave():
     assert "is the only voter" in await refusal(datacenter(servers=1), "consul.agent.stop", leave=True)
 
 
-def test_replacements_take_one_spare_each_and_give_it_back(tmp_path):
-    async def main():
-        world = datacenter(tmp_path, spares=2)
-        first = await in_force(world, "consul.server.replace", "consul-1")
-        second = await in_force(world, "consul.server.replace", "consul-2")
-        spares = {undo["prior"]["spare"] for _, undo in (first, second)}
-        assert spares == {"consul-4", "consul-5"}
-        roles = {host.name: host.role for host in world.hosts.values()}
-        assert [name for name, role in roles.items() if role == "server"] == ["consul-3", "consul-4", "consul-5"]
-        assert "no spare host is left" in await refusal(world, "consul.server.replace", "consul-3")
-        for fault, undo in (first, second):
-            await fault.revert(undo)
-            assert (await fault.verify(undo, present=False)).ok
-        roles = {host.name: host.role for host in world.hosts.values()}
-        assert [name for name, role in roles.items() if role == "server"] == ["consul-1", "consul-2", "consul-3"]
-
-    anyio.run(main)  # removes files, in a thread
-
-
-def test_a_new_server_that_left_is_missed_and_the_old_one_comes_back_with_empty_hands(tmp_path):
-    async def main():
-        world = datacenter(tmp_path, spares=1)
-        kept = world.hosts["consul-1"].data / "consul" / "raft"
-        kept.mkdir(parents=True)
-        fault, undo = await in_force(world, "consul.server.replace")
-        assert not kept.exists()
-        await world.hosts["consul-4"].api("PUT", "/v1/agent/leave", agent="consul")
-        assert not (await fault.verify(undo, present=True)).ok
+async def test_replacements_take_one_spare_each_and_give_it_back(tmp_path):
+    world = datacenter(tmp_path, spares=2)
+    first = await in_force(world, "consul.server.replace", "consul-1")
+    second = await in_force(world, "consul.server.replace", "consul-2")
+    spares = {undo["prior"]["spare"] for _, undo in (first, second)}
+    assert spares == {"consul-4", "consul-5"}
+    roles = {host.name: host.role for host in world.hosts.values()}
+    assert [name for name, role in roles.items() if role == "server"] == ["consul-3", "consul-4", "consul-5"]
+    assert "no spare host is left" in await refusal(world, "consul.server.replace", "consul-3")
+    for fault, undo in (first, second):
         await fault.revert(undo)
         assert (await fault.verify(undo, present=False)).ok
+    roles = {host.name: host.role for host in world.hosts.values()}
+    assert [name for name, role in roles.items() if role == "server"] == ["consul-1", "consul-2", "consul-3"]
 
-    anyio.run(main)  # removes files, in a thread
+
+async def test_a_new_server_that_left_is_missed_and_the_old_one_comes_back_with_empty_hands(tmp_path):
+    world = datacenter(tmp_path, spares=1)
+    kept = world.hosts["consul-1"].data / "consul" / "raft"
+    kept.mkdir(parents=True)
+    fault, undo = await in_force(world, "consul.server.replace")
+    assert not kept.exists()
+    await world.hosts["consul-4"].api("PUT", "/v1/agent/leave", agent="consul")
+    assert not (await fault.verify(undo, present=True)).ok
+    await fault.revert(undo)
+    assert (await fault.verify(undo, present=False)).ok
 
 
-def test_a_server_that_never_left_keeps_its_data(tmp_path):
-    async def main():
-        world = datacenter(tmp_path, spares=1)
-        host = world.hosts["consul-1"]
-        kept = host.data / "consul" / "raft"
-        kept.mkdir(parents=True)
-        fault = fault_of(world, "consul.server.replace")
-        undo = await planned(fault, world.target("consul-1"), "x")
-        host.process = None  # it was killed while the fault was on its way
-        await fault.revert(undo)
-        assert kept.exists()
-        assert (await fault.verify(undo, present=False)).ok
-
-    anyio.run(main)  # removes files, in a thread
+async def test_a_server_that_never_left_keeps_its_data(tmp_path):
+    world = datacenter(tmp_path, spares=1)
+    host = world.hosts["consul-1"]
+    kept = host.data / "consul" / "raft"
+    kept.mkdir(parents=True)
+    fault = fault_of(world, "consul.server.replace")
+    undo = await planned(fault, world.target("consul-1"), "x")
+    host.process = None  # it was killed while the fault was on its way
+    await fault.revert(undo)
+    assert kept.exists()
+    assert (await fault.verify(undo, present=False)).ok
 
 
 async def test_without_a_spare_host_nothing_is_replaced():

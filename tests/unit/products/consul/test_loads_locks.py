@@ -214,7 +214,7 @@ class TestAgenda:
         run(main())
         return operations
 
-    def test_an_operation_starts_when_it_is_due_and_a_late_one_at_once(self):
+    async def test_an_operation_starts_when_it_is_due_and_a_late_one_at_once(self):
         async def quick():
             return Reply("ok", 200)
 
@@ -224,13 +224,9 @@ class TestAgenda:
 
         lag = LagMeter()
         operations = []
-
-        async def main():
-            agenda = Agenda("load", VirtualClock(), operations.append, lag=lag)
-            await agenda.operation(SECOND, "a", "", stall)
-            await agenda.operation(2 * SECOND, "b", "", quick)
-
-        run(main())
+        agenda = Agenda("load", VirtualClock(), operations.append, lag=lag)
+        await agenda.operation(SECOND, "a", "", stall)
+        await agenda.operation(2 * SECOND, "b", "", quick)
         assert [(op.intended_ns, op.start_ns) for op in operations] == [(SECOND, SECOND), (2 * SECOND, 3 * SECOND)]
         assert lag.take_s() == pytest.approx(1)
 
@@ -243,15 +239,11 @@ class TestAgenda:
         assert sorted(op.outcome for op in operations) == ["fail", "fail", "ok", "ok", "ok"]
         assert all(op.reason == Reason.OVERLOADED for op in operations if op.outcome == "fail")
 
-    def test_a_cancelled_one_is_unknown(self):
+    async def test_a_cancelled_one_is_unknown(self):
         operations = []
-
-        async def main():
-            agenda = Agenda("load", VirtualClock(), operations.append)
-            async with running(agenda.operation(0, "key", "value", lambda: asyncio.sleep(60))):
-                await asyncio.sleep(1)
-
-        run(main())
+        agenda = Agenda("load", VirtualClock(), operations.append)
+        async with running(agenda.operation(0, "key", "value", lambda: asyncio.sleep(60))):
+            await asyncio.sleep(1)
         assert [(op.outcome, op.error) for op in operations] == [("unknown", CANCELLED)]
 
 

@@ -120,7 +120,7 @@ def test_a_node_on_which_tasks_fail_already_makes_no_black_hole(world):
 
 
 @pytest.mark.lie
-def test_the_jobs_by_which_a_black_hole_is_seen_tell_nobody_of_it(world, monkeypatch):
+async def test_the_jobs_by_which_a_black_hole_is_seen_tell_nobody_of_it(world, monkeypatch):
     """A trainee reads Nomad's jobs and allocations."""
     names = []
 
@@ -128,13 +128,10 @@ def test_the_jobs_by_which_a_black_hole_is_seen_tell_nobody_of_it(world, monkeyp
         names.append(name)
         return "complete"
 
-    async def seen():
-        fault = fault_of(world, "nomad.node.black_hole", {})
-        undo = await planned(fault, world.target("node-1"), "0-nomad.node.black_hole-node-1")
-        await fault.verify(undo, present=True)
-
     monkeypatch.setattr(trial_jobs, "outcome", outcome)
-    run(seen())
+    fault = fault_of(world, "nomad.node.black_hole", {})
+    undo = await planned(fault, world.target("node-1"), "0-nomad.node.black_hole-node-1")
+    await fault.verify(undo, present=True)
     assert len({*names}) == 2
     assert not [word for word in ("black", "hole", "nomad", "node-1", "before") if word in " ".join(names)]
 

@@ -260,7 +260,7 @@ def test_an_agents_url_for_a_host_that_is_not_there_is_a_mistake(tmp_path):
     assert "consul-9" not in run(FakeEstate().found(to_heal)).hosts
 
 
-def test_what_asks_an_agent_by_its_address_is_sent_to_its_url_with_the_login_and_to_nobody_else(tmp_path):
+async def test_what_asks_an_agent_by_its_address_is_sent_to_its_url_with_the_login_and_to_nobody_else(tmp_path):
     body = (
         '  consul: {address: "https://lb:8501", token_file: token, namespace: n, agents: {consul-1: "https://h:9"}}\n'
     )
@@ -274,13 +274,10 @@ def test_what_asks_an_agent_by_its_address_is_sent_to_its_url_with_the_login_and
     def place_of(address, port):
         return Place(login.url_of("consul-1", address), login) if (address, port) == ("10.73.0.11", 8500) else None
 
-    async def ask():
-        transport = AgentTransport(place_of, lambda _: httpx2.MockTransport(answer))
-        async with httpx2.AsyncClient(transport=transport) as client:
-            await client.get("http://10.73.0.11:8500/v1/status/leader", params={"stale": ""})
-            with pytest.raises(httpx2.ConnectError, match=r"192\.0\.2\.1 is not an agent of the attached datacenter"):
-                await client.get("http://192.0.2.1:8500/v1/status/leader")
-        await transport.close()
-
-    run(ask())
+    transport = AgentTransport(place_of, lambda _: httpx2.MockTransport(answer))
+    async with httpx2.AsyncClient(transport=transport) as client:
+        await client.get("http://10.73.0.11:8500/v1/status/leader", params={"stale": ""})
+        with pytest.raises(httpx2.ConnectError, match=r"192\.0\.2\.1 is not an agent of the attached datacenter"):
+            await client.get("http://192.0.2.1:8500/v1/status/leader")
+    await transport.close()
     assert seen == [("https://h:9/v1/status/leader?stale=", TOKEN, "h:9")]

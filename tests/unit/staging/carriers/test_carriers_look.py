@@ -161,19 +161,15 @@ async def back(shell, *, after_s):
 
 
 @pytest.mark.parametrize("awaited", [["consul-1"], []])
-def test_a_host_that_restarts_is_waited_for_where_something_is_to_be_taken_back(target, estate, awaited):
+async def test_a_host_that_restarts_is_waited_for_where_something_is_to_be_taken_back(target, estate, awaited):
     shell, told = FakeShell(), []
     shell.cut = True
-
-    async def main():
-        began = anyio.current_time()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(partial(back, shell, after_s=25))
-            offers = await look(target, estate, shell.connected, undoing=True, awaited=awaited, tell=told.append)
-            took_s = anyio.current_time() - began
-        return bool(offers["consul-1"].capabilities), bool(offers["consul-2"].capabilities), took_s
-
-    there, other, took_s = run(main())
+    began = anyio.current_time()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(back, shell, after_s=25))
+        offers = await look(target, estate, shell.connected, undoing=True, awaited=awaited, tell=told.append)
+        took_s = anyio.current_time() - began
+    there, other = bool(offers["consul-1"].capabilities), bool(offers["consul-2"].capabilities)
     assert (there, other) == (bool(awaited), False), "nobody waits for the others"
     assert 25 <= took_s < 30 if awaited else took_s < 1
     assert told[:1] == ["waiting for up to 90s: consul-1: cannot be reached: Connection refused"][: len(awaited)]

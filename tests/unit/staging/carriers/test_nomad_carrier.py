@@ -626,19 +626,15 @@ class Socket:
 
 
 @pytest.mark.parametrize("turns", range(8))
-def test_whoever_stops_waiting_for_a_connection_leaves_none_and_does_not_hang(turns, monkeypatch):
+async def test_whoever_stops_waiting_for_a_connection_leaves_none_and_does_not_hang(turns, monkeypatch):
     """Given up in the very turn in which it opened, it was waited for without an end: a heal over Nomad hung."""
     socket = Socket()
     monkeypatch.setattr("httpx2.AsyncClient.websocket", lambda *_, **__: socket)
     login = Login("nomad", "http://127.0.0.1:4646")
-
-    async def main():
-        with anyio.fail_after(5):
-            async with dialler(login) as dial, anyio.create_task_group() as others:
-                others.start_soon(dial, "allocation", ["true"])
-                for _ in range(turns):
-                    await anyio.lowlevel.checkpoint()
-                others.cancel_scope.cancel()
-
-    run(main())
+    with anyio.fail_after(5):
+        async with dialler(login) as dial, anyio.create_task_group() as others:
+            others.start_soon(dial, "allocation", ["true"])
+            for _ in range(turns):
+                await anyio.lowlevel.checkpoint()
+            others.cancel_scope.cancel()
     assert not socket.open

@@ -194,39 +194,32 @@ class TestMemory:
 
 
 class TestLease:
-    def test_a_worker_whose_runner_is_silent_ends_by_itself(self):
-        async def main():
-            fleet = Fleet(TRUE, lease_s=15.0)
-            commands = asyncio.StreamReader()
-            conducting = asyncio.create_task(fleet.conductor.conduct(commands))
-            fleet.conducting = conducting
-            await fleet.until("ready")
-            conducting.cancel()  # as a SIGKILL: nobody says goodbye
-            for world in fleet.worlds.values():
-                world.cut()
-            began_s = asyncio.get_running_loop().time()
-            codes = [await world.watching for world in fleet.worlds.values()]
-            await asyncio.wait([conducting])
-            return codes, asyncio.get_running_loop().time() - began_s, fleet
-
-        codes, took_s, fleet = run(main())
+    async def test_a_worker_whose_runner_is_silent_ends_by_itself(self):
+        fleet = Fleet(TRUE, lease_s=15.0)
+        commands = asyncio.StreamReader()
+        conducting = asyncio.create_task(fleet.conductor.conduct(commands))
+        fleet.conducting = conducting
+        await fleet.until("ready")
+        conducting.cancel()  # as a SIGKILL: nobody says goodbye
+        for world in fleet.worlds.values():
+            world.cut()
+        began_s = asyncio.get_running_loop().time()
+        codes = [await world.watching for world in fleet.worlds.values()]
+        await asyncio.wait([conducting])
+        took_s = asyncio.get_running_loop().time() - began_s
         assert codes == [3, 3, 3]
         assert 14.5 <= took_s <= 16, "from what was heard last"
         assert all(task.cancelled() or task.done() for world in fleet.worlds.values() for task in world.child.tasks)
 
-    def test_the_end_of_the_engine_ends_all_workers_at_once(self):
+    async def test_the_end_of_the_engine_ends_all_workers_at_once(self):
         """Its pipe closes while loads are offered: what was in flight is still reported."""
-
-        async def main():
-            fleet = Fleet(TRUE)
-            commands = asyncio.StreamReader()
-            fleet.conducting = asyncio.create_task(fleet.conductor.conduct(commands))
-            await fleet.until("ready")
-            await asyncio.sleep(2)
-            commands.feed_eof()
-            await fleet.conducting
-            return [await world.watching for world in fleet.worlds.values()], fleet
-
-        codes, fleet = run(main())
+        fleet = Fleet(TRUE)
+        commands = asyncio.StreamReader()
+        fleet.conducting = asyncio.create_task(fleet.conductor.conduct(commands))
+        await fleet.until("ready")
+        await asyncio.sleep(2)
+        commands.feed_eof()
+        await fleet.conducting
+        codes = [await world.watching for world in fleet.worlds.values()]
         assert codes == [0, 0, 0]
         assert len(fleet.played.operations) == pytest.approx(81, abs=4)

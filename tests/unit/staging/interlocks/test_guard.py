@@ -630,42 +630,34 @@ def test_a_restore_during_which_no_one_acts_presses_nothing():
     [(150, 30, "the arming ended at", 150), (7200, 3600, "apart", 100)],
     ids=["set back a little", "far from Consul's"],
 )
-def test_a_clock_that_is_set_back_prolongs_no_arming(until_s, back_s, said, after_s):
+async def test_a_clock_that_is_set_back_prolongs_no_arming(until_s, back_s, said, after_s):
     """After 100 s: what is left counts by the time that passed, and a clock that leaves Consul's stops the run."""
     world, whys = World(replace(GOOD, until=ONE + dt.timedelta(seconds=until_s))), []
+    began = anyio.current_time()
 
-    async def main():
-        began = anyio.current_time()
+    def now():
+        gone_s = anyio.current_time() - began
+        return ONE + dt.timedelta(seconds=gone_s if gone_s < 100 else gone_s - back_s)
 
-        def now():
-            gone_s = anyio.current_time() - began
-            return ONE + dt.timedelta(seconds=gone_s if gone_s < 100 else gone_s - back_s)
-
-        async with world.guard(now=now).held(SUBJECT, print) as one:
-            whys.extend([await one.stopped(), anyio.current_time() - began])
-
-    virtual_time.run(main())
+    async with world.guard(now=now).held(SUBJECT, print) as one:
+        whys.extend([await one.stopped(), anyio.current_time() - began])
     assert said in whys[0]
     assert after_s <= whys[1] <= after_s + 2
 
 
 @pytest.mark.parametrize(("sets_clock", "stopped"), [(True, False), (False, True)])
-def test_a_fault_that_sets_the_clock_of_consul_does_not_stop_its_own_run(sets_clock, stopped):
+async def test_a_fault_that_sets_the_clock_of_consul_does_not_stop_its_own_run(sets_clock, stopped):
     """The two clocks agreed when it began, and what is left of the arming counts by the time that passes."""
     world, why = World(replace(GOOD, until=ONE + dt.timedelta(hours=2))), []
+    began = anyio.current_time()
 
-    async def main():
-        began = anyio.current_time()
+    def now():
+        gone_s = anyio.current_time() - began
+        return ONE + dt.timedelta(seconds=gone_s + (600 if gone_s > 10 else 0))
 
-        def now():
-            gone_s = anyio.current_time() - began
-            return ONE + dt.timedelta(seconds=gone_s + (600 if gone_s > 10 else 0))
-
-        async with world.guard(now=now).held(replace(SUBJECT, sets_clock=sets_clock), print) as one:
-            with anyio.move_on_after(60):
-                why.append(await one.stopped())
-
-    virtual_time.run(main())
+    async with world.guard(now=now).held(replace(SUBJECT, sets_clock=sets_clock), print) as one:
+        with anyio.move_on_after(60):
+            why.append(await one.stopped())
     assert bool(why) is stopped
     assert all("apart" in text for text in why)
 

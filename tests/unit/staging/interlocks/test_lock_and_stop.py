@@ -22,36 +22,28 @@ def play(main):
     return virtual_time.run(main())
 
 
-def test_a_lock_is_held_and_renewed_and_gone_at_the_end():
+async def test_a_lock_is_held_and_renewed_and_gone_at_the_end():
     world, told = FakeKv(), []
-
-    async def main():
-        async with lock.held(Kv(world), KEY, 15, ANA, told.append) as held:
-            await anyio.sleep(300)
-            world.expire()
-            assert world.keys[KEY][1] == held.session
-            assert not held.lost.is_set()
-        assert (world.keys, world.sessions, told) == ({}, {}, [])
-
-    play(main)
+    async with lock.held(Kv(world), KEY, 15, ANA, told.append) as held:
+        await anyio.sleep(300)
+        world.expire()
+        assert world.keys[KEY][1] == held.session
+        assert not held.lost.is_set()
+    assert (world.keys, world.sessions, told) == ({}, {}, [])
 
 
 @pytest.mark.lie
-def test_the_next_game_day_may_begin_at_once():
+async def test_the_next_game_day_may_begin_at_once():
     """A session that ends with its key keeps that shut for 15 s: a lock is let go before its session is."""
     world = FakeKv()
-
-    async def main():
-        for holder in (ANA, BEN, ANA):
-            async with lock.held(Kv(world), KEY, 15, holder, print):
-                pass
-        assert world.keys == {}
-
-    play(main)
+    for holder in (ANA, BEN, ANA):
+        async with lock.held(Kv(world), KEY, 15, holder, print):
+            pass
+    assert world.keys == {}
 
 
 @pytest.mark.lie
-def test_somebody_who_takes_the_lock_while_it_is_let_go_keeps_it():
+async def test_somebody_who_takes_the_lock_while_it_is_let_go_keeps_it():
     world = FakeKv()
 
     class Late(Kv):
@@ -61,32 +53,25 @@ def test_somebody_who_takes_the_lock_while_it_is_let_go_keeps_it():
                 await super().put(key, "ben", acquire=await self.new_session("ben", 600))
             return done
 
-    async def main():
-        async with lock.held(Late(world), KEY, 15, ANA, print):
-            pass
-        assert world.value(KEY) == "ben"
-
-    play(main)
+    async with lock.held(Late(world), KEY, 15, ANA, print):
+        pass
+    assert world.value(KEY) == "ben"
 
 
-def test_a_second_game_day_is_kept_out_and_told_who_is_there():
+async def test_a_second_game_day_is_kept_out_and_told_who_is_there():
     world = FakeKv()
-
-    async def main():
-        async with lock.held(Kv(world), KEY, 15, ANA, print):
-            with pytest.raises(InterlockError) as refused:
-                async with lock.held(Kv(world), KEY, 15, BEN, print):
-                    raise AssertionError
-            with pytest.raises(InterlockError) as checked:
-                await lock.check_free(Kv(world), KEY)
-            assert len(world.sessions) == 1, "the second one leaves no session"
-        assert str(refused.value) == str(checked.value)
-        assert "already locked" in str(refused.value)
-        assert "ana@desk, with slow-leader-disk (run-1), since 2026-11-23T13:00:00Z" in str(refused.value)
-        async with lock.held(Kv(world), KEY, 15, BEN, print):
-            pass
-
-    play(main)
+    async with lock.held(Kv(world), KEY, 15, ANA, print):
+        with pytest.raises(InterlockError) as refused:
+            async with lock.held(Kv(world), KEY, 15, BEN, print):
+                raise AssertionError
+        with pytest.raises(InterlockError) as checked:
+            await lock.check_free(Kv(world), KEY)
+        assert len(world.sessions) == 1, "the second one leaves no session"
+    assert str(refused.value) == str(checked.value)
+    assert "already locked" in str(refused.value)
+    assert "ana@desk, with slow-leader-disk (run-1), since 2026-11-23T13:00:00Z" in str(refused.value)
+    async with lock.held(Kv(world), KEY, 15, BEN, print):
+        pass
 
 
 def test_to_look_whether_it_is_free_writes_nothing():
@@ -101,153 +86,117 @@ def test_a_key_that_nobody_holds_is_no_lock():
     play(lambda: lock.check_free(Kv(FakeKv({KEY: "old"})), KEY))
 
 
-def test_a_holder_that_did_not_say_who_is_told_as_such():
+async def test_a_holder_that_did_not_say_who_is_told_as_such():
     world = FakeKv()
-
-    async def main():
-        kv = Kv(world)
-        session = await kv.new_session("x", 15)
-        await kv.put(KEY, "mine!", acquire=session)
-        with pytest.raises(InterlockError, match="an unnamed person"):
-            await lock.check_free(kv, KEY)
-
-    play(main)
+    kv = Kv(world)
+    session = await kv.new_session("x", 15)
+    await kv.put(KEY, "mine!", acquire=session)
+    with pytest.raises(InterlockError, match="an unnamed person"):
+        await lock.check_free(kv, KEY)
 
 
-def test_the_lock_of_a_runner_that_died_expires():
+async def test_the_lock_of_a_runner_that_died_expires():
     world = FakeKv()
-
-    async def main():
-        kv = Kv(world)
-        await kv.put(KEY, "{}", acquire=await kv.new_session("dead", 15))
-        await anyio.sleep(14)
-        with pytest.raises(InterlockError):
-            await lock.check_free(kv, KEY)
-        await anyio.sleep(2)
-        with pytest.raises(InterlockError, match=r"the holder .* died a moment ago, and Consul blocks the key for 15s"):
-            async with lock.held(kv, KEY, 15, BEN, print):
-                raise AssertionError
-        await anyio.sleep(15)
+    kv = Kv(world)
+    await kv.put(KEY, "{}", acquire=await kv.new_session("dead", 15))
+    await anyio.sleep(14)
+    with pytest.raises(InterlockError):
+        await lock.check_free(kv, KEY)
+    await anyio.sleep(2)
+    with pytest.raises(InterlockError, match=r"the holder .* died a moment ago, and Consul blocks the key for 15s"):
         async with lock.held(kv, KEY, 15, BEN, print):
-            pass
-
-    play(main)
+            raise AssertionError
+    await anyio.sleep(15)
+    async with lock.held(kv, KEY, 15, BEN, print):
+        pass
 
 
 @pytest.mark.lie
-def test_a_lock_that_somebody_else_has_by_now_is_lost():
+async def test_a_lock_that_somebody_else_has_by_now_is_lost():
     world = FakeKv()
-
-    async def main():
-        async with lock.held(Kv(world), KEY, 15, ANA, print) as held:
-            world._end(held.session)
-            world.shut.clear()
-            other = await Kv(world).new_session("other", 600)
-            await Kv(world).put(KEY, "{}", acquire=other)
-            with anyio.fail_after(10):
-                await held.lost.wait()
-            assert "was lost: already locked" in held.why
-        assert world.keys[KEY][1] == other, "the end of the first does not take it from the second"
-
-    play(main)
+    async with lock.held(Kv(world), KEY, 15, ANA, print) as held:
+        world._end(held.session)
+        world.shut.clear()
+        other = await Kv(world).new_session("other", 600)
+        await Kv(world).put(KEY, "{}", acquire=other)
+        with anyio.fail_after(10):
+            await held.lost.wait()
+        assert "was lost: already locked" in held.why
+    assert world.keys[KEY][1] == other, "the end of the first does not take it from the second"
 
 
-def test_a_restore_that_took_the_lock_away_is_no_reason_to_stop_where_nobody_took_it():
+async def test_a_restore_that_took_the_lock_away_is_no_reason_to_stop_where_nobody_took_it():
     world, told = FakeKv(), []
-
-    async def main():
-        before = world.snapshot()
-        async with lock.held(Kv(world), KEY, 15, ANA, told.append) as held:
-            world.restore(before)
-            await anyio.sleep(20)
-            assert not held.lost.is_set()
-            assert world.keys[KEY][1] == held.session
-        assert told == [f"the lock {KEY} was gone, and no other run had taken it: this run holds it again"]
-        assert not world.keys
-
-    play(main)
+    before = world.snapshot()
+    async with lock.held(Kv(world), KEY, 15, ANA, told.append) as held:
+        world.restore(before)
+        await anyio.sleep(20)
+        assert not held.lost.is_set()
+        assert world.keys[KEY][1] == held.session
+    assert told == [f"the lock {KEY} was gone, and no other run had taken it: this run holds it again"]
+    assert not world.keys
 
 
 @pytest.mark.lie
 @pytest.mark.parametrize(("ttl_s", "doubted"), [(30, True), (600, True), (600, False)])
 @pytest.mark.parametrize("taken", [False, True])
-def test_a_session_that_ended_with_its_node_stops_no_run_unless_another_run_takes_the_lock(taken, ttl_s, doubted):
+async def test_a_session_that_ended_with_its_node_stops_no_run_unless_another_run_takes_the_lock(taken, ttl_s, doubted):
     """Consul deregisters the node of a killed pod, and with it the session: for 15 s nobody gets the key."""
     world, told = FakeKv(), []
-
-    async def main():
-        async with lock.held(Kv(world), KEY, ttl_s, ANA, told.append) as held:
-            world._end(held.session)
-            if doubted:
-                held.doubted.set()
-            await anyio.sleep(14)
-            assert not held.lost.is_set()
-            if taken:
-                world.shut.clear()
-                await Kv(world).put(KEY, "{}", acquire=await Kv(world).new_session("other", 600))
-            await anyio.sleep(10)
-            assert held.lost.is_set() == taken
-        assert told == (
-            [] if taken else [f"the lock {KEY} was gone, and no other run had taken it: this run holds it again"]
-        )
-
-    play(main)
+    async with lock.held(Kv(world), KEY, ttl_s, ANA, told.append) as held:
+        world._end(held.session)
+        if doubted:
+            held.doubted.set()
+        await anyio.sleep(14)
+        assert not held.lost.is_set()
+        if taken:
+            world.shut.clear()
+            await Kv(world).put(KEY, "{}", acquire=await Kv(world).new_session("other", 600))
+        await anyio.sleep(10)
+        assert held.lost.is_set() == taken
+    assert told == (
+        [] if taken else [f"the lock {KEY} was gone, and no other run had taken it: this run holds it again"]
+    )
 
 
 @pytest.mark.lie
-def test_a_lock_that_stays_shut_is_lost():
+async def test_a_lock_that_stays_shut_is_lost():
     world = FakeKv()
-
-    async def main():
-        async with lock.held(Kv(world), KEY, 30, ANA, print) as held:
-            world._end(held.session)
-            world.shut[KEY] += 600
-            with anyio.fail_after(40):
-                await held.lost.wait()
-            assert "died a moment ago" in held.why
-
-    play(main)
+    async with lock.held(Kv(world), KEY, 30, ANA, print) as held:
+        world._end(held.session)
+        world.shut[KEY] += 600
+        with anyio.fail_after(40):
+            await held.lost.wait()
+        assert "died a moment ago" in held.why
 
 
-def test_a_lock_that_cannot_be_renewed_for_its_ttl_counts_as_lost_and_not_before():
+async def test_a_lock_that_cannot_be_renewed_for_its_ttl_counts_as_lost_and_not_before():
     world = FakeKv()
-
-    async def main():
-        async with lock.held(Kv(world, within_s=1), KEY, 15, ANA, print) as held:
-            world.silent = True
-            await anyio.sleep(12)
-            assert not held.lost.is_set()
-            with anyio.fail_after(10):
-                await held.lost.wait()
-            assert "could not be renewed for 15s" in held.why
-            world.silent = False
-
-    play(main)
+    async with lock.held(Kv(world, within_s=1), KEY, 15, ANA, print) as held:
+        world.silent = True
+        await anyio.sleep(12)
+        assert not held.lost.is_set()
+        with anyio.fail_after(10):
+            await held.lost.wait()
+        assert "could not be renewed for 15s" in held.why
+        world.silent = False
 
 
-def test_a_lock_that_cannot_be_released_says_when_it_ends():
+async def test_a_lock_that_cannot_be_released_says_when_it_ends():
     world, told = FakeKv(), []
-
-    async def main():
-        async with lock.held(Kv(world, within_s=1), KEY, 15, ANA, told.append):
-            world.silent = True
-
-    play(main)
+    async with lock.held(Kv(world, within_s=1), KEY, 15, ANA, told.append):
+        world.silent = True
     assert len(told) == 1
     assert "it ends by itself within 30s" in told[0]
 
 
-def test_a_token_that_may_not_lock_is_told_so_and_nothing_is_left():
+async def test_a_token_that_may_not_lock_is_told_so_and_nothing_is_left():
     world = FakeKv()
     world.denied.add(("PUT", "/v1/kv/"))
-
-    async def main():
-        with pytest.raises(InterlockError, match="the token may not write the key hashidrill-interlocks/lock"):
-            async with lock.held(Kv(world), KEY, 15, ANA, print):
-                raise AssertionError
-        assert not world.sessions
-
-    play(main)
+    with pytest.raises(InterlockError, match="the token may not write the key hashidrill-interlocks/lock"):
+        async with lock.held(Kv(world), KEY, 15, ANA, print):
+            raise AssertionError
+    assert not world.sessions
 
 
 # the stop button
@@ -327,15 +276,12 @@ def test_a_token_that_lost_its_right_to_look_stops_it():
 
 
 @pytest.mark.parametrize(("body", "status"), [(b"null", 200), (b"{}", 200), (b"no json", 200), (b"no leader", 500)])
-def test_an_answer_that_makes_no_sense_decides_nothing(body, status):
+async def test_an_answer_that_makes_no_sense_decides_nothing(body, status):
     class Odd(FakeKv):
         def _answer(self, *_):
             from hashidrill.core.protocols.abc import ApiAnswer
 
             return ApiAnswer(status, body)
 
-    async def main():
-        with pytest.raises(SilentError):
-            await Kv(Odd()).get(KEY)
-
-    play(main)
+    with pytest.raises(SilentError):
+        await Kv(Odd()).get(KEY)
