@@ -149,7 +149,7 @@ def wrong_when_503_lasts(client, seen):
     )
 
 
-def test_services_send_as_much_as_they_are_said_to_while_a_503_lasts(bin_folder):
+async def test_services_send_as_much_as_they_are_said_to_while_a_503_lasts(bin_folder):
     """Of 60 operations in 3 s: `breaker` makes three until it opens, and then one every half second."""
     meant = {"breaker": (4, 12), "no-breaker": (180, 180), "storm": (540, 540), "retry-budget": (63, 66)}
     seconds = 3
@@ -159,11 +159,8 @@ def test_services_send_as_much_as_they_are_said_to_while_a_503_lasts(bin_folder)
             assert await _run(_service(name, server.url, bin_folder, seconds), server, 10 * seconds, starting) == 0
             return len(server.seen)
 
-    async def all_attempts():
-        starting = asyncio.Semaphore(STARTING)
-        return await asyncio.gather(*(attempts(name, starting) for name in meant))
-
-    seen = dict(zip(meant, asyncio.run(all_attempts()), strict=True))
+    starting = asyncio.Semaphore(STARTING)
+    seen = dict(zip(meant, await asyncio.gather(*(attempts(name, starting) for name in meant)), strict=True))
     assert {name for name, (fewest, most) in meant.items() if not fewest <= seen[name] <= most} == set(), seen
 
 

@@ -62,20 +62,16 @@ def test_a_fault_of_the_state_keeps_its_contract(kind, params, world, with_bbolt
     assert world.hosts["consul-1"].process is not None
 
 
-def test_a_restore_sets_back_everything_and_leaves_its_evidence(world):
+async def test_a_restore_sets_back_everything_and_leaves_its_evidence(world):
     before = state(world)
     put(world, "app/changed", b"new")
     put(world, "app/created", b"new")
     world.consul.kv.answer("DELETE", "/v1/kv/app/deleted", {}, b"")
-
-    async def restored():
-        restore = fault_of(world, "consul.snapshot.restore", snapshot="before")
-        undo = await applied(restore, world)
-        assert (await restore.verify(undo, present=True)).ok
-        await restore.revert(undo)
-        return await restore.verify(undo, present=False)
-
-    assert anyio.run(restored).ok
+    restore = fault_of(world, "consul.snapshot.restore", snapshot="before")
+    undo = await applied(restore, world)
+    assert (await restore.verify(undo, present=True)).ok
+    await restore.revert(undo)
+    assert (await restore.verify(undo, present=False)).ok
     assert state(world) == before
     saved, after = (read_snapshot(world.artifacts / name("before")) for name in (saved_name, restored_name))
     assert {k: e for k, e in saved.kv.items() if k in before} == {k: e for k, e in after.kv.items() if k in before}

@@ -131,15 +131,12 @@ def test_a_kind_that_the_cluster_does_not_have_is_an_error():
         run(put_on(world, "chaos_mesh.pod_failure", {}))
 
 
-def test_a_stuck_finalizer_is_told_with_the_commands_that_help_and_waits_no_longer_than_its_limit():
-    async def reverted():
-        world, kubernetes = chaos_world()
-        fault, undo = await put_on(world, "chaos_mesh.network.delay", {"delay": "200ms"})
-        kubernetes.controller = "stuck"
-        await fault.revert(undo)
-
+async def test_a_stuck_finalizer_is_told_with_the_commands_that_help_and_waits_no_longer_than_its_limit():
+    world, kubernetes = chaos_world()
+    fault, undo = await put_on(world, "chaos_mesh.network.delay", {"delay": "200ms"})
+    kubernetes.controller = "stuck"
     with pytest.raises(FaultError) as stuck:
-        run(reverted())
+        await fault.revert(undo)
     assert "waited 30s for NetworkChaos hashidrill-run-1-0-x-" in str(stuck.value)
     assert "`kubectl --context staging -n consul annotate networkchaos hashidrill-run-1-0-x-" in str(stuck.value)
     assert "chaos-mesh.chaos-mesh.org/cleanFinalizer=forced`" in str(stuck.value)

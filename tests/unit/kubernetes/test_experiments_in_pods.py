@@ -159,19 +159,15 @@ async def test_a_fault_that_cannot_be_there_is_refused_before_a_run(name, change
             there.over(path)
 
 
-def test_a_kind_that_chaos_mesh_does_not_have_is_told(tmp_path):
+async def test_a_kind_that_chaos_mesh_does_not_have_is_told(tmp_path):
     estates = FakeEstate(FakeDatacenter(servers=3, clients=0))
     kubernetes = FakeLitmus(estates.world, pods=SERVERS)
     body = ATTACH.replace(", vault: {}", "").replace("namespace:", "lacks: [IoChaos], namespace:")
-
-    async def found():
-        target = await located(read_target(attach_file(tmp_path, body), {}), kubernetes.cluster)
-        await look(target, await discover(target, estates.wires(target)), kubernetes.cluster)
-
+    target = await located(read_target(attach_file(tmp_path, body), {}), kubernetes.cluster)
     with pytest.raises(
         AttachError, match=r"kubernetes\.lacks: 'IoChaos' is not a kind of Chaos Mesh: did you mean IOChaos"
     ):
-        run(found())
+        await look(target, await discover(target, estates.wires(target)), kubernetes.cluster)
 
 
 async def test_a_pod_that_is_not_ready_keeps_each_of_them_from_beginning(tmp_path):

@@ -121,31 +121,25 @@ async def test_a_revert_stops_the_engine_before_it_deletes_it():
     ]
 
 
-def test_a_stuck_finalizer_is_told_with_the_commands_that_help_and_waits_no_longer_than_its_limit():
-    async def reverted():
-        world, kubernetes = litmus_world()
-        fault, undo = await put_on(world, "litmus.pod_http_reset_peer", {})
-        kubernetes.controller = "stuck"
-        await fault.revert(undo)
-
+async def test_a_stuck_finalizer_is_told_with_the_commands_that_help_and_waits_no_longer_than_its_limit():
+    world, kubernetes = litmus_world()
+    fault, undo = await put_on(world, "litmus.pod_http_reset_peer", {})
+    kubernetes.controller = "stuck"
     with pytest.raises(FaultError) as stuck:
-        run(reverted())
+        await fault.revert(undo)
     assert "waited 35s for the pods of ChaosEngine hashidrill-run-1-0-x-" in str(stuck.value)
     assert "pods of Litmus run for it" in str(stuck.value)
     assert "`kubectl --context staging -n consul delete jobs,pods -l chaosUID=uid-" in str(stuck.value)
     assert """--type merge -p '{"metadata":{"finalizers":null}}'`""" in str(stuck.value)
 
 
-def test_a_finalizer_that_stays_without_pods_is_told_with_the_commands_that_help():
-    async def reverted():
-        world, kubernetes = litmus_world()
-        fault, undo = await put_on(world, "litmus.pod_http_reset_peer", {})
-        kubernetes.controller = "stuck"
-        kubernetes.chaos_pods.clear()
-        await fault.revert(undo)
-
+async def test_a_finalizer_that_stays_without_pods_is_told_with_the_commands_that_help():
+    world, kubernetes = litmus_world()
+    fault, undo = await put_on(world, "litmus.pod_http_reset_peer", {})
+    kubernetes.controller = "stuck"
+    kubernetes.chaos_pods.clear()
     with pytest.raises(FaultError, match=r"waited 8s for ChaosEngine hashidrill-run-1-0-x-.*it is being deleted, and"):
-        run(reverted())
+        await fault.revert(undo)
 
 
 class Died(BaseException):

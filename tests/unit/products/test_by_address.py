@@ -95,17 +95,13 @@ BY_API = {
 
 
 @pytest.mark.parametrize(("kind", "params", "on"), [case for case in NOMAD_CASES if case[0] in BY_API])
-def test_faults_of_nomad(tmp_path, kind, params, on):
+async def test_faults_of_nomad(tmp_path, kind, params, on):
     world = FakeNomad(tmp_path)
     world.work.register(sleepers())
     datacenter = by_address("nomad", list(world.hosts.values()), tmp_path / "artifacts")
-
-    async def main():
-        [target, *_] = await datacenter.select(on)
-        await prepared(datacenter, kind, target)
-        return await checked(datacenter, kind, params, on, momentary=momentary(kind))
-
-    assert anyio.run(main).present.ok
+    [target, *_] = await datacenter.select(on)
+    await prepared(datacenter, kind, target)
+    assert (await checked(datacenter, kind, params, on, momentary=momentary(kind))).present.ok
 
 
 def test_a_node_that_another_product_named_is_found_by_its_address(tmp_path):

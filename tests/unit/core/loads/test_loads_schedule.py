@@ -203,26 +203,22 @@ def test_what_was_due_long_before_one_ended_is_not_made_up_for():
     assert len(offer(first_one_hangs, rate=10, seconds=5, at_once=1, course=course)) == 1
 
 
-def test_a_bug_in_a_load_ends_the_run_and_loses_no_operation():
+async def test_a_bug_in_a_load_ends_the_run_and_loses_no_operation():
     async def breaks_at_5(n, key, value):
         if n == 5:
             raise ZeroDivisionError
         await asyncio.sleep(3600)
 
     operations = []
-
-    async def main():
-        await OpenLoop("load", 10, lambda n: (str(n), ""), breaks_at_5, VirtualClock()).run(operations.append)
-
     with pytest.raises(ExceptionGroup) as raised:
-        run(main())
+        await OpenLoop("load", 10, lambda n: (str(n), ""), breaks_at_5, VirtualClock()).run(operations.append)
     assert raised.group_contains(ZeroDivisionError)
     assert sorted(op.key for op in operations) == [str(n) for n in range(6)]
     assert {op.outcome for op in operations} == {"unknown"}
 
 
 @pytest.mark.lie
-def test_a_bug_in_what_an_answer_means_ends_the_run_too():
+async def test_a_bug_in_what_an_answer_means_ends_the_run_too():
     """It is raised in a callback of the event loop, which would print it and go on: the load, without operations."""
     asked, operations = [], []
 
@@ -233,12 +229,9 @@ def test_a_bug_in_what_an_answer_means_ends_the_run_too():
         asked.append(request)
         asyncio.get_running_loop().call_later(0.01, done, "the answer")
 
-    async def main():
-        request = lambda n, key, value: (n, key, value)  # noqa: E731 - to give back what is given
-        await RequestLoop("load", 10, planned, request, VirtualClock(), reply=breaks, ask=ask).run(operations.append)
-
+    request = lambda n, key, value: (n, key, value)  # noqa: E731 - to give back what is given
     with pytest.raises(ExceptionGroup) as raised:
-        run(main())
+        await RequestLoop("load", 10, planned, request, VirtualClock(), reply=breaks, ask=ask).run(operations.append)
     assert raised.group_contains(ZeroDivisionError)
     assert (len(asked), [op.outcome for op in operations]) == (1, ["unknown"])
 

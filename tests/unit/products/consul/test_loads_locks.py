@@ -335,7 +335,7 @@ def test_a_load_without_an_agent_says_so():
 
 @pytest.mark.lie
 @pytest.mark.parametrize(("move_on", "asked", "moved"), [(True, "aabb", 1), (False, "aaaa", 0)])
-def test_a_contender_goes_on_once_from_an_agent_that_is_gone_where_it_may(move_on, asked, moved):
+async def test_a_contender_goes_on_once_from_an_agent_that_is_gone_where_it_may(move_on, asked, moved):
     """Two requests are under way when the agent dies: a move for each of them would lead past the next agent."""
     urls = []
 
@@ -345,10 +345,7 @@ def test_a_contender_goes_on_once_from_an_agent_that_is_gone_where_it_may(move_o
             await asyncio.sleep(0.1)
             return Answer(0, error="connection refused") if url.startswith("http://a") else Answer(200, b"true")
 
-    async def main():
-        load = Lock("leases", Lock.Params(move_on=move_on), LoadContext(["http://a", "http://b", "http://c"]))
-        for _ in range(2):
-            await asyncio.gather(*(load._send(Http(), 0, "lock", CLAIM) for _ in range(2)))
-        return load._moves.total()
-
-    assert (run(main()), "".join(urls)) == (moved, asked)
+    load = Lock("leases", Lock.Params(move_on=move_on), LoadContext(["http://a", "http://b", "http://c"]))
+    for _ in range(2):
+        await asyncio.gather(*(load._send(Http(), 0, "lock", CLAIM) for _ in range(2)))
+    assert (load._moves.total(), "".join(urls)) == (moved, asked)

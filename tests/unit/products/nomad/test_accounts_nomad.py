@@ -80,13 +80,10 @@ def test_what_tasks_say_themselves_is_counted_by_dispatch():
     assert [witness.account(f"run-{n}") for n in range(3)] == [(1, "ended"), (2, "began"), (0, "silent")]
 
 
-def test_without_an_address_that_nodes_reach_there_is_no_witness():
-    async def main():
-        it, _ = load(Dispatch, lambda *_: {}, rate="2/s", witness=True)
-        await it.prepare()
-
+async def test_without_an_address_that_nodes_reach_there_is_no_witness():
+    it, _ = load(Dispatch, lambda *_: {}, rate="2/s", witness=True)
     with pytest.raises(DatacenterError, match="cannot report: its load generator has no address"):
-        run(main())
+        await it.prepare()
 
 
 async def test_what_was_heard_is_sampled_beside_what_nomad_remembers():

@@ -215,13 +215,10 @@ def test_a_start_can_come_later_than_the_load():
     assert {op.intended_ns for op in operations} == {2_000_000_000}
 
 
-def test_a_node_can_be_preferred_by_hand():
-    async def main():
-        it, _ = load(Replicas, lambda *_: [], count=2, spread="none", prefer="node-1")
-        return it._job()["TaskGroups"][0]["Affinities"]
-
+async def test_a_node_can_be_preferred_by_hand():
     named = {"LTarget": "${node.unique.name}", "RTarget": "node-1", "Operand": "=", "Weight": 100}
-    assert run(main()) == [named]
+    it, _ = load(Replicas, lambda *_: [], count=2, spread="none", prefer="node-1")
+    assert it._job()["TaskGroups"][0]["Affinities"] == [named]
 
 
 # where the time of a start went

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import anyio
 import pytest
 
 from hashidrill.core.errors import DatacenterError
@@ -141,7 +140,7 @@ def test_a_python_that_agents_cannot_reach_is_not_taken(monkeypatch, tmp_path):
     assert service.python() == system
 
 
-def test_a_program_that_says_nothing_is_named(monkeypatch):
+async def test_a_program_that_says_nothing_is_named(monkeypatch):
     class Silent:
         def __init__(self, name, answers):
             self.name, self.roles, self._answers = name, {"sample": "cache"}, answers
@@ -160,11 +159,8 @@ def test_a_program_that_says_nothing_is_named(monkeypatch):
     async def agents_run():
         pass
 
-    async def wait():
-        await SampleService(SPEC).wait_ready(Hosts(), within_s=0.01, agents_run=agents_run)
-
     with pytest.raises(Exception, match="no answer from cache-2"):
-        anyio.run(wait)
+        await SampleService(SPEC).wait_ready(Hosts(), within_s=0.01, agents_run=agents_run)
 
 
 @pytest.mark.parametrize(("fresh", "new"), [("0%", 0), ("10%", 10), ("100%", 100)])

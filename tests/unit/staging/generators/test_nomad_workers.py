@@ -205,17 +205,14 @@ def test_a_second_run_of_the_same_id_is_refused_and_the_first_ones_job_stays():
     assert list(nomad.jobs) == ["hashidrill-generators-run-1"]
 
 
-def test_a_nomad_that_does_not_answer_is_said():
+async def test_a_nomad_that_does_not_answer_is_said():
     def dead(request):
         raise httpx2.ConnectError("connection refused", request=request)
 
-    async def main():
-        login = Login("nomad", "http://nomad.example:4646")
-        spawner = NomadSpawner(Wire(login, transport=httpx2.MockTransport(dead)), "run-1", lease_s=15.0)
-        await spawner.spawn("PEM", 1)
-
+    login = Login("nomad", "http://nomad.example:4646")
+    spawner = NomadSpawner(Wire(login, transport=httpx2.MockTransport(dead)), "run-1", lease_s=15.0)
     with pytest.raises(SpawnError, match="Nomad does not answer"):
-        anyio.run(main)
+        await spawner.spawn("PEM", 1)
 
 
 def test_what_a_killed_runner_left_is_found_by_its_run_and_removed():
