@@ -199,7 +199,8 @@ class Game:
         self.told = []
         self.writer = self.traffic = None
 
-    def run(
+    @virtual_time.ran
+    async def run(
         self,
         *,
         during=None,
@@ -224,23 +225,20 @@ class Game:
             self.writer = writer(path, redactor)
             return self.writer
 
-        async def main():
-            with anyio.CancelScope() as scope:
-                if cancel_after_s is not None:
-                    scope.deadline = anyio.current_time() + cancel_after_s
-                return await run(
-                    self.experiment,
-                    self.world,
-                    self.path,
-                    {"id": "run-1", "root": "/nowhere"},
-                    clock=virtual_time.VirtualClock(),
-                    events=events,
-                    load_generator=generator,
-                    recording_writer=recording,
-                    **more,
-                )
-
-        return virtual_time.run(main())
+        with anyio.CancelScope() as scope:
+            if cancel_after_s is not None:
+                scope.deadline = anyio.current_time() + cancel_after_s
+            return await run(
+                self.experiment,
+                self.world,
+                self.path,
+                {"id": "run-1", "root": "/nowhere"},
+                clock=virtual_time.VirtualClock(),
+                events=events,
+                load_generator=generator,
+                recording_writer=recording,
+                **more,
+            )
 
     @property
     def journal(self):

@@ -1,6 +1,7 @@
 """An event loop whose clock jumps to the next timer: tests of schedules take no time and give exact figures."""
 
 import asyncio
+import functools
 import selectors
 
 from anyio import to_thread
@@ -57,3 +58,8 @@ def run(main):
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(with_threads())
+
+
+def ran(function):
+    """A function that runs that coroutine function in virtual time."""
+    return functools.wraps(function)(lambda *args, **more: run(function(*args, **more)))

@@ -29,7 +29,7 @@ from hashidrill.staging.runs import launch_attached
 from hashidrill.staging.runs.attach_limits import check_attach_file
 from hashidrill.staging.runs.launch_attached import Attached
 from hashidrill.testing.fakes import FakeDatacenter
-from virtual_time import run
+from virtual_time import ran, run
 
 SERVERS = ("consul-1", "consul-2", "consul-3")
 CONSUL = "{token_file: token}"
@@ -67,15 +67,12 @@ class There:
     def located(self):
         return run(located(self.target, self.kubernetes.cluster))
 
-    def attached(self):
+    @ran
+    async def attached(self):
         """What commands have of it."""
-
-        async def found():
-            target = await located(self.target, self.kubernetes.cluster)
-            estate = await discover(target, self.fake.wires(target))
-            return Attached(target, estate, await look(target, estate, self.kubernetes.cluster))
-
-        return run(found())
+        target = await located(self.target, self.kubernetes.cluster)
+        estate = await discover(target, self.fake.wires(target))
+        return Attached(target, estate, await look(target, estate, self.kubernetes.cluster))
 
     def refused(self):
         with pytest.raises(AttachError) as caught:

@@ -26,7 +26,7 @@ from hashidrill.staging.attach.interlocks import names_of
 from hashidrill.staging.attach.target import AttachTarget, read_target
 from hashidrill.staging.runs.attach_limits import lacking, possible_kinds
 from hashidrill.staging.runs.heal_attached import heal_attached
-from virtual_time import run
+from virtual_time import ran, run
 
 BODY = '  consul: {address: "http://10.73.0.11:8500", token_file: token}\n'
 EXPERIMENT = """\
@@ -60,16 +60,13 @@ class There:
     def offers(self):
         return run(look(self.target, self.estate(), self.kubernetes.cluster))
 
-    def held(self, **more):
+    @ran
+    async def held(self, **more):
         """What each host has during a run."""
-
-        async def parts():
-            settings = {"deadline_s": 60.0, "tell": [].append, "who": "me", "run": "run-7", **more}
-            estate, connect = await discover(self.target, self.wires), self.kubernetes.cluster
-            async with held(self.target, estate, self.wires, connect=connect, **settings) as found:
-                return found
-
-        return run(parts())
+        settings = {"deadline_s": 60.0, "tell": [].append, "who": "me", "run": "run-7", **more}
+        estate, connect = await discover(self.target, self.wires), self.kubernetes.cluster
+        async with held(self.target, estate, self.wires, connect=connect, **settings) as found:
+            return found
 
     def heal(self, runs=()):
         self.told = []
@@ -174,14 +171,11 @@ def test_the_engine_gets_it_and_interlocks_see_its_names(tmp_path):
     assert {"prod-eu", "live", "api.production.example"} <= names
 
 
-def left(there, name="0-x", run_id="run-1"):
+@ran
+async def left(there, name="0-x", run_id="run-1"):
     """An object that a run of ours left, whose recording is nowhere."""
-
-    async def made():
-        part = of_pod(there.kubernetes.cluster(), OWNED, "consul-1", netem=True)
-        await part.create(part.object_of("PodChaos", name), {"action": "pod-failure"}, once=False)
-
-    run(made())
+    part = of_pod(there.kubernetes.cluster(), OWNED, "consul-1", netem=True)
+    await part.create(part.object_of("PodChaos", name), {"action": "pod-failure"}, once=False)
 
 
 def test_an_object_that_nobody_has_the_recording_of_is_removed_by_heal(there):

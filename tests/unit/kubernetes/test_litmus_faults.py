@@ -12,16 +12,14 @@ from hashidrill.core.errors import FaultError
 from hashidrill.core.protocols import registry
 from hashidrill.kubernetes.litmus import engines
 from hashidrill.kubernetes.objects import ours, problems
-from virtual_time import run
+from virtual_time import ran, run
 
 
-def made_by(kind, params):
-    async def made():
-        world, kubernetes = litmus_world()
-        await put_on(world, kind, params)
-        return next(one for (resource, _), one in kubernetes.objects.items() if resource == "chaosengines")
-
-    return run(made())
+@ran
+async def made_by(kind, params):
+    world, kubernetes = litmus_world()
+    await put_on(world, kind, params)
+    return next(one for (resource, _), one in kubernetes.objects.items() if resource == "chaosengines")
 
 
 @pytest.mark.lie

@@ -16,7 +16,7 @@ from hashidrill.staging.attach.datacenter import AttachedDatacenter
 from hashidrill.staging.attach.discovery import discover
 from hashidrill.staging.attach.http import Wire
 from hashidrill.staging.attach.login import Login
-from virtual_time import run
+from virtual_time import ran, run
 
 NEW, OTHER = "10.73.0.92", "10.73.0.93"
 
@@ -38,30 +38,28 @@ class Followed:
         return (await host.use(AgentApi).api("GET", "/v1/agent/self", agent="consul")).status
 
 
-def during(there, case):
-    async def main():
-        target = await located(there.target, there.kubernetes.cluster)
-        wires = there.fake.wires(target)
-        estate = await discover(target, wires)
-        spec = DatacenterSpec.model_validate(estate.as_datacenter())
-        async with watched(target, there.kubernetes.cluster) as looks:
-            datacenter = AttachedDatacenter(
-                spec,
-                target,
-                estate,
-                wires,
-                make_transport=lambda login: there.fake.transport(login.service),
-                pods=looks,
-            )
-            one = Followed(there, datacenter, wires)
-            async with anyio.create_task_group() as group:
-                group.start_soon(datacenter.keep, one.told.append)
-                await anyio.sleep(2)
-                await case(one)
-                group.cancel_scope.cancel()
-        return one
-
-    return run(main())
+@ran
+async def during(there, case):
+    target = await located(there.target, there.kubernetes.cluster)
+    wires = there.fake.wires(target)
+    estate = await discover(target, wires)
+    spec = DatacenterSpec.model_validate(estate.as_datacenter())
+    async with watched(target, there.kubernetes.cluster) as looks:
+        datacenter = AttachedDatacenter(
+            spec,
+            target,
+            estate,
+            wires,
+            make_transport=lambda login: there.fake.transport(login.service),
+            pods=looks,
+        )
+        one = Followed(there, datacenter, wires)
+        async with anyio.create_task_group() as group:
+            group.start_soon(datacenter.keep, one.told.append)
+            await anyio.sleep(2)
+            await case(one)
+            group.cancel_scope.cancel()
+    return one
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from hashidrill.core.protocols.abc import LeavesThings
 from hashidrill.staging.attach.http import Wire
 from hashidrill.staging.attach.login import Login
 from hashidrill.staging.attach.product import attachables
-from virtual_time import run
+from virtual_time import ran
 
 
 class Consul:
@@ -80,19 +80,16 @@ class Vault:
         return httpx2.Response(status, json={"data": {"keys": sorted(names)}})
 
 
-def removed(product, fake, kind, **params):
+@ran
+async def removed(product, fake, kind, **params):
     """How many of each that a load of that kind may leave."""
     load = registry.load(kind)
     lefts = load.leaves("work", load.Params.model_validate(params), "run-1")
     wire = Wire(
         Login(product, f"http://10.0.0.9:{attachables([product])[product].port}"), transport=httpx2.MockTransport(fake)
     )
-
-    async def each():
-        with anyio.fail_after(60):
-            return [await attachables([one.service])[one.service].remove(wire, one) for one in lefts]
-
-    return run(each())
+    with anyio.fail_after(60):
+        return [await attachables([one.service])[one.service].remove(wire, one) for one in lefts]
 
 
 CHURN = {"rate": "5/s", "service": "web", "services": 4}

@@ -24,13 +24,11 @@ async def stop(method, after_s, for_s):
         await anyio.sleep(for_s)
 
 
-def play(act):
-    async def main():
-        clock = virtual_time.VirtualClock()
-        await anyio.sleep(2.0)  # the method begins some time after the run
-        return await act(clock, MethodClock(clock))
-
-    return virtual_time.run(main())
+@virtual_time.ran
+async def play(act):
+    clock = virtual_time.VirtualClock()
+    await anyio.sleep(2.0)  # the method begins some time after the run
+    return await act(clock, MethodClock(clock))
 
 
 def test_it_counts_from_the_beginning_of_the_method():

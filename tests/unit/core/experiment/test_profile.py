@@ -245,22 +245,20 @@ class Told:
         self.levels.append(round(level, 6))
 
 
-def climbed(told, document, *, within_s=1000):
-    async def main():
-        clock, monitor = VirtualClock(), Monitor(["w"])
+@virtual_time.ran
+async def climbed(told, document, *, within_s=1000):
+    clock, monitor = VirtualClock(), Monitor(["w"])
 
-        async def world():
-            while True:
-                await asyncio.sleep(0.1)
-                now = clock.now_ns()
-                sick = told.levels[-1] >= told.breaks_at
-                monitor.operation(Operation("w", now - (S if sick else S // 100), now, now, "ok"))
-                monitor.sample(now, Sample("w.held", 100 * told.levels[-1]))
+    async def world():
+        while True:
+            await asyncio.sleep(0.1)
+            now = clock.now_ns()
+            sick = told.levels[-1] >= told.breaks_at
+            monitor.operation(Operation("w", now - (S if sick else S // 100), now, now, "ok"))
+            monitor.sample(now, Sample("w.held", 100 * told.levels[-1]))
 
-        async with running(world()), asyncio.timeout(within_s):
-            return await climb("w", profile(document).ramp, monitor, clock, told), clock.now_ns() / S
-
-    return virtual_time.run(main())
+    async with running(world()), asyncio.timeout(within_s):
+        return await climb("w", profile(document).ramp, monitor, clock, told), clock.now_ns() / S
 
 
 def test_a_ramp_goes_up_while_its_conditions_hold_and_takes_the_last_step_back():
@@ -369,36 +367,33 @@ async def test_a_ramp_in_steps_begins_at_its_time_and_not_before():
 # searches for the level that it takes
 
 
-def searched(tmp_path, sick, *, generator=0.1, search=SEARCH):
+@virtual_time.ran
+async def searched(tmp_path, sick, *, generator=0.1, search=SEARCH):
     """(seconds and level told, error or None, the journal); `sick(level, seconds)` is the world."""
     told = [(0.0, 1.0)]
+    clock, monitor = VirtualClock(), Monitor(["w"], 60)
 
-    async def main():
-        clock, monitor = VirtualClock(), Monitor(["w"], 60)
+    class Told:
+        async def level(self, load, level):
+            assert load == "w"
+            told.append((round(clock.now_ns() / S, 1), round(level, 3)))
 
-        class Told:
-            async def level(self, load, level):
-                assert load == "w"
-                told.append((round(clock.now_ns() / S, 1), round(level, 3)))
+    async def world():
+        while True:
+            await asyncio.sleep(0.1)
+            now = clock.now_ns()
+            took = S if sick(told[-1][1], now / S) else S // 100
+            monitor.operation(Operation("w", now - took, now, now, "ok"))
+            monitor.sample(now, Sample("generator.cpu", generator))
 
-        async def world():
-            while True:
-                await asyncio.sleep(0.1)
-                now = clock.now_ns()
-                took = S if sick(told[-1][1], now / S) else S // 100
-                monitor.operation(Operation("w", now - took, now, now, "ok"))
-                monitor.sample(now, Sample("generator.cpu", generator))
-
-        error = None
-        try:
-            with Journal(tmp_path / "journal.jsonl", clock) as journal:
-                async with running(world()), asyncio.timeout(1000):
-                    await Steered("w", monitor, clock, Told(), journal, MethodClock(clock)).by(profile(search))
-        except UnfitError as unfit:
-            error = str(unfit)
-        return told, error, [each.data for each in read_journal(tmp_path / "journal.jsonl")]
-
-    return virtual_time.run(main())
+    error = None
+    try:
+        with Journal(tmp_path / "journal.jsonl", clock) as journal:
+            async with running(world()), asyncio.timeout(1000):
+                await Steered("w", monitor, clock, Told(), journal, MethodClock(clock)).by(profile(search))
+    except UnfitError as unfit:
+        error = str(unfit)
+    return told, error, [each.data for each in read_journal(tmp_path / "journal.jsonl")]
 
 
 @pytest.mark.parametrize(("breaks_at", "kept"), [(0.5, 2.0), (4.0, 4.5), (9.0, 10.0)])

@@ -61,16 +61,13 @@ def test_it_keeps_the_contract_of_a_fault(kind, params):
     assert {path[1] for _, *path in estate.toxiproxy.asked} == {"consul-1", "consul-1-too"}
 
 
-def in_force(estate, then, kind=LATENCY[0], params=LATENCY[1]):
+@virtual_time.ran
+async def in_force(estate, then, kind=LATENCY[0], params=LATENCY[1]):
     """What `then(fault, undo)` gives while it is in force."""
-
-    async def main():
-        fault = estate.fault(kind, params)
-        undo = {**fault.plan(estate.target(), fault_id="0-slow"), "prior": dict(await fault.prior(estate.target()))}
-        await fault.apply(undo)
-        return await then(fault, undo)
-
-    return virtual_time.run(main())
+    fault = estate.fault(kind, params)
+    undo = {**fault.plan(estate.target(), fault_id="0-slow"), "prior": dict(await fault.prior(estate.target()))}
+    await fault.apply(undo)
+    return await then(fault, undo)
 
 
 def test_its_toxics_have_the_name_of_the_run_and_go_to_each_proxy_that_leads_there():

@@ -20,14 +20,12 @@ def deaf(host):
     return sent
 
 
-def restart(world):
-    async def go():
-        fault = ProcessRestart(RestartParams(), world)
-        undo = fault.plan(world.target("consul-1"), fault_id="0-process.restart-consul-1")
-        await fault.apply(undo)
-        return await fault.verify(undo, present=True)
-
-    return virtual_time.run(go())
+@virtual_time.ran
+async def restart(world):
+    fault = ProcessRestart(RestartParams(), world)
+    undo = fault.plan(world.target("consul-1"), fault_id="0-process.restart-consul-1")
+    await fault.apply(undo)
+    return await fault.verify(undo, present=True)
 
 
 def test_an_agent_that_does_not_end_is_killed_and_started_again():

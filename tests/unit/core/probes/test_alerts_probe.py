@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from hashidrill.core.probes.alerts import AlertsParams, AlertsProbe, named_in, told
 from hashidrill.core.probes.declared import ProbeContext
-from virtual_time import run
+from virtual_time import ran
 
 NOW = datetime(2026, 11, 26, 12, 0, 0, tzinfo=UTC)
 DISK = {"alertname": "SlowDisk", "severity": "page"}
@@ -37,7 +37,8 @@ def received(*alerts, state="active"):
     return httpx2.Response(200, json=body, headers={"Date": format_datetime(NOW, usegmt=True)})
 
 
-def looked(answer, *, every_s=1.0, times=1, **params):
+@ran
+async def looked(answer, *, every_s=1.0, times=1, **params):
     """(value, text) of each look."""
     asked = []
 
@@ -47,20 +48,17 @@ def looked(answer, *, every_s=1.0, times=1, **params):
         assert request.url.params.get_list("rule_name[]") or request.url.params["filter"].startswith('alertname=~"Slow')
         return said
 
-    async def main():
-        given = AlertsParams.model_validate({"url": "http://prometheus-1:9090", "alerts": ["SlowDisk"], **params})
-        probe = AlertsProbe("it", given, ProbeContext(), transport=httpx2.MockTransport(reply))
-        seen = []
-        for _ in range(times):
-            [sample] = await probe.sample()
-            assert sample.signal == "it.firing"
-            assert sample.ok == (sample.value is not None)
-            seen.append((sample.value, sample.text))
-            await anyio.sleep(every_s)
-        await probe.aclose()
-        return seen
-
-    return run(main())
+    given = AlertsParams.model_validate({"url": "http://prometheus-1:9090", "alerts": ["SlowDisk"], **params})
+    probe = AlertsProbe("it", given, ProbeContext(), transport=httpx2.MockTransport(reply))
+    seen = []
+    for _ in range(times):
+        [sample] = await probe.sample()
+        assert sample.signal == "it.firing"
+        assert sample.ok == (sample.value is not None)
+        seen.append((sample.value, sample.text))
+        await anyio.sleep(every_s)
+    await probe.aclose()
+    return seen
 
 
 MANAGER = {"via": "alertmanager", "watchdog": "Watchdog"}

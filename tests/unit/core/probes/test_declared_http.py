@@ -10,31 +10,24 @@ import pytest
 from hashidrill.core.probes.declared import ProbeContext
 from hashidrill.core.probes.http import MOST_BYTES, HttpParams, HttpProbe
 from hashidrill.core.probes.prometheus import PrometheusParams, PrometheusProbe
-from virtual_time import run
+from virtual_time import ran, run
 
 HOSTS = ProbeContext({"client-1": "10.73.0.31"}, {"the variable T": "s3cret-token", "the file /p": "pa55word!"})
 URL = "http://client-1:8500/v1/status/leader"
 
 
-def looked(probe, times=1):
+@ran
+async def looked(probe, times=1):
     """The samples of so many looks: a mapping of value or reason by signal for each."""
-
-    async def main():
-        seen = []
-        for _ in range(times):
-            samples = await probe.sample()
-            assert {one.signal for one in samples} == {f"it.{signal}" for signal in probe.signals}, (
-                "one of each, always"
-            )
-            assert all(one.ok == (one.value is not None) for one in samples)
-            seen.append(
-                {one.signal.removeprefix("it."): one.text if one.value is None else one.value for one in samples}
-            )
-            await anyio.sleep(1)
-        await probe.aclose()
-        return seen
-
-    return run(main())
+    seen = []
+    for _ in range(times):
+        samples = await probe.sample()
+        assert {one.signal for one in samples} == {f"it.{signal}" for signal in probe.signals}, "one of each, always"
+        assert all(one.ok == (one.value is not None) for one in samples)
+        seen.append({one.signal.removeprefix("it."): one.text if one.value is None else one.value for one in samples})
+        await anyio.sleep(1)
+    await probe.aclose()
+    return seen
 
 
 def http(answer, **params):

@@ -15,7 +15,7 @@ from hashidrill.core.probes.base import BaseProbe, SickError, run_probes
 from hashidrill.core.probes.hosts import CpuTimes, DiskProbe, MachineProbe, ProcessProbe, Usage, cpu_times, usage_of
 from hashidrill.core.protocols.abc import AgentProcess, Sample, Timing
 from hashidrill.core.protocols.capabilities import Capable, DiskCanary, Processes
-from virtual_time import run
+from virtual_time import ran, run
 
 
 class FakeHost(Capable):
@@ -42,19 +42,16 @@ def values(samples):
     return {sample.signal: sample.value for sample in samples}
 
 
-def process_samples(host, *readings, between=lambda _n: None):
+@ran
+async def process_samples(host, *readings, between=lambda _n: None):
     """Sample once for each (time, usage)."""
     clock, usages = iter([t for t, _ in readings]), iter([usage for _, usage in readings])
     probe = ProcessProbe(host, agent="consul", read=lambda _pid: next(usages), now_s=lambda: next(clock))
-
-    async def main():
-        taken = []
-        for n in range(len(readings)):
-            between(n)
-            taken.append(await probe.sample())
-        return taken
-
-    return run(main())
+    taken = []
+    for n in range(len(readings)):
+        between(n)
+        taken.append(await probe.sample())
+    return taken
 
 
 def test_rates_are_differences_over_time_and_need_two_samples():
@@ -190,15 +187,12 @@ def test_probes_are_closed_in_the_end():
     assert probe.closed == 1
 
 
-def sampled(*readings, limits=()):
+@ran
+async def sampled(*readings, limits=()):
     """Sample once a second for each (busy, idle, own)."""
     times, clock = iter(readings), iter(range(100))
     probe = MachineProbe(limits, read=lambda: CpuTimes(*next(times)), now_s=lambda: float(next(clock)))
-
-    async def main():
-        return [{sample.signal: sample.value for sample in await probe.sample()} for _ in readings]
-
-    return run(main())
+    return [{sample.signal: sample.value for sample in await probe.sample()} for _ in readings]
 
 
 def test_others_are_whoever_is_not_of_the_run():

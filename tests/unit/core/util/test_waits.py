@@ -10,23 +10,20 @@ from hashidrill.products.consul import api as consul_api
 from hashidrill.testing.fakes import FakeDatacenter
 
 
-def waited(far, *, done_at=float("inf"), still_s=10.0, within_s=100.0):
+@virtual_time.ran
+async def waited(far, *, done_at=float("inf"), still_s=10.0, within_s=100.0):
     """(seconds waited, the error's text or None) for something that is as far as `far(seconds)`."""
+    began = anyio.current_time()
 
-    async def main():
-        began = anyio.current_time()
+    async def check():
+        now = anyio.current_time() - began
+        return (True if now >= done_at else None), f"at {far(now)}", far(now)
 
-        async def check():
-            now = anyio.current_time() - began
-            return (True if now >= done_at else None), f"at {far(now)}", far(now)
-
-        try:
-            await wait_while_it_moves("it", check, still_s=still_s, within_s=within_s, gap_s=0.5)
-        except WaitTimeoutError as error:
-            return anyio.current_time() - began, str(error)
-        return anyio.current_time() - began, None
-
-    return virtual_time.run(main())
+    try:
+        await wait_while_it_moves("it", check, still_s=still_s, within_s=within_s, gap_s=0.5)
+    except WaitTimeoutError as error:
+        return anyio.current_time() - began, str(error)
+    return anyio.current_time() - began, None
 
 
 def test_what_moves_is_waited_for_although_it_takes_many_times_the_patience():
@@ -59,18 +56,15 @@ def test_what_cannot_say_how_far_it_is_has_the_patience_and_no_more():
 # a server that catches up
 
 
-def in_step(behind):
+@virtual_time.ran
+async def in_step(behind):
     """Seconds until it was in step; `behind(seconds)` is what it lacks of a log of 10,000 entries."""
-
-    async def main():
-        world = FakeDatacenter()
-        began = anyio.current_time()
-        world.consul.commit_index = 10_000
-        world.consul.behind["consul-2"] = lambda: behind(anyio.current_time() - began)
-        await consul_api.wait_in_step(world, world.hosts["consul-2"])
-        return anyio.current_time() - began
-
-    return virtual_time.run(main())
+    world = FakeDatacenter()
+    began = anyio.current_time()
+    world.consul.commit_index = 10_000
+    world.consul.behind["consul-2"] = lambda: behind(anyio.current_time() - began)
+    await consul_api.wait_in_step(world, world.hosts["consul-2"])
+    return anyio.current_time() - began
 
 
 @pytest.mark.long

@@ -10,14 +10,11 @@ from runbook_pages import CLIENT, SERVERS, line_of, page, sick
 ALL = {f"consul-{n}/consul": True for n in (1, 2, 3)} | {"client-1/consul": True}
 
 
-def follow(hands, *changes):
+@virtual_time.ran
+async def follow(hands, *changes):
     """(how it ended, the diagnosis)."""
-
-    async def main():
-        follower = Follower(page(*changes), hands)
-        return await follower.follow(), follower.diagnosis
-
-    return virtual_time.run(main())
+    follower = Follower(page(*changes), hands)
+    return await follower.follow(), follower.diagnosis
 
 
 def test_a_sick_datacenter_is_diagnosed_and_repaired():

@@ -14,7 +14,7 @@ from hashidrill.core.protocols.abc import NeedsLoadRights
 from hashidrill.core.protocols.rights import Left
 from hashidrill.products.consul.loads.locks import Lock
 from load_clients import Client, runs_for
-from virtual_time import VirtualClock, run
+from virtual_time import VirtualClock, ran
 
 GUESSES = ({}, {"rate": "5/s"}, {"rate": "5/s", "find": "kv"}, {"find": "kv"}, {"targets": 3, "find": "kv"})
 
@@ -93,22 +93,19 @@ class Sessions(Client):
 AGENTS = ["http://10.73.0.31:8500", "http://10.73.0.32:8500"]
 
 
-def locked(then):
+@ran
+async def locked(then):
     """(sessions, samples) after a load of ten holders, and `then(sessions)`, and its clean-up."""
-
-    async def main():
-        sessions, samples = Sessions(), []
-        context = LoadContext(AGENTS, clock=VirtualClock(), emit_sample=lambda *one: samples.append(one))
-        load = Lock("leases", Lock.Params.model_validate({"holders": 10, "locks": 2}), context)
-        load.client = lambda: sessions
-        await runs_for(load, 8)
-        held = len(sessions.there)
-        then(sessions)
-        samples.clear()
-        await load.clean_up()
-        return held, sessions, samples
-
-    return run(main())
+    sessions, samples = Sessions(), []
+    context = LoadContext(AGENTS, clock=VirtualClock(), emit_sample=lambda *one: samples.append(one))
+    load = Lock("leases", Lock.Params.model_validate({"holders": 10, "locks": 2}), context)
+    load.client = lambda: sessions
+    await runs_for(load, 8)
+    held = len(sessions.there)
+    then(sessions)
+    samples.clear()
+    await load.clean_up()
+    return held, sessions, samples
 
 
 def test_the_sessions_of_a_lock_load_end_with_it():

@@ -8,7 +8,7 @@ from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.products.consul.loads.metrics import MetricsRead
 from load_clients import Scripted, runs_for
-from virtual_time import VirtualClock, run
+from virtual_time import VirtualClock, ran
 
 SERVERS = ["http://10.73.0.1:8500", "http://10.73.0.2:8500"]
 METRICS = Answer(200, b"# HELP consul_raft_leader ...\n# TYPE consul_raft_leader gauge\nconsul_raft_leader 1\n")
@@ -16,20 +16,17 @@ IN_JSON = {"Timestamp": "2026-01-01 00:00:00 +0000 UTC", "Gauges": []}
 NO_LEADER = Answer(500, b"No cluster leader")
 
 
-def looked(answer, seconds=1.9, **params):
+@ran
+async def looked(answer, seconds=1.9, **params):
     """The operations of a reader that looks for that long, and what it asked."""
-
-    async def main():
-        clock = VirtualClock()
-        asked_for = {"rate": "2/s", "format": "prometheus", **params}
-        it = MetricsRead("metrics", MetricsRead.Params.model_validate(asked_for), LoadContext(SERVERS, clock=clock))
-        client = Scripted(lambda _method, url, *_: answer(url))
-        it.client = lambda: client
-        await it.prepare()
-        operations = await runs_for(it, seconds)
-        return operations, [(method, url.removeprefix("http://"), body) for method, url, body in client.asked]
-
-    return run(main())
+    clock = VirtualClock()
+    asked_for = {"rate": "2/s", "format": "prometheus", **params}
+    it = MetricsRead("metrics", MetricsRead.Params.model_validate(asked_for), LoadContext(SERVERS, clock=clock))
+    client = Scripted(lambda _method, url, *_: answer(url))
+    it.client = lambda: client
+    await it.prepare()
+    operations = await runs_for(it, seconds)
+    return operations, [(method, url.removeprefix("http://"), body) for method, url, body in client.asked]
 
 
 def test_a_reader_with_fixed_targets_asks_nobody_where_they_are():

@@ -8,7 +8,7 @@ from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.products.consul.loads.registrations import Book, Registrations
 from load_clients import Client, runs_for
-from virtual_time import VirtualClock, run
+from virtual_time import VirtualClock, ran, run
 
 AGENTS = ["http://10.73.0.1:8500", "http://10.73.0.2:8500"]
 
@@ -39,21 +39,18 @@ class Catalog(Client):
         return Answer(200, b"true")
 
 
-def watched(seconds, events=(), **params):
+@ran
+async def watched(seconds, events=(), **params):
     """(operations, samples, what was asked, the final reads) of a load that runs for that long."""
-
-    async def main():
-        clock, samples = VirtualClock(), []
-        context = LoadContext(AGENTS, clock=clock, run_id="run", emit_sample=lambda *one: samples.append(one))
-        it = Registrations("web", Registrations.Params.model_validate({"services": 3, **params}), context)
-        catalog = Catalog(clock, events)
-        it.client = lambda: catalog
-        await it.prepare()
-        operations = await runs_for(it, seconds)
-        catalog.answers = True
-        return operations, samples, catalog, await it.final_reads(), it
-
-    return run(main())
+    clock, samples = VirtualClock(), []
+    context = LoadContext(AGENTS, clock=clock, run_id="run", emit_sample=lambda *one: samples.append(one))
+    it = Registrations("web", Registrations.Params.model_validate({"services": 3, **params}), context)
+    catalog = Catalog(clock, events)
+    it.client = lambda: catalog
+    await it.prepare()
+    operations = await runs_for(it, seconds)
+    catalog.answers = True
+    return operations, samples, catalog, await it.final_reads(), it
 
 
 def of(operations, *values):

@@ -19,13 +19,14 @@ from hashidrill.products.consul.probes import (
     RaftTimesProbe,
     consul_probes,
 )
-from virtual_time import run
+from virtual_time import ran
 
 HOSTS = {"consul-1": "10.73.0.11", "consul-2": "10.73.0.12", "consul-3": "10.73.0.13"}
 ADDRESSES = list(HOSTS.values())
 
 
-def sampled(probe_of, answers):
+@ran
+async def sampled(probe_of, answers):
     """Sample once in virtual time; `answers` maps an address to a reply, an error to raise, or seconds to hang."""
 
     async def answer(request):
@@ -38,14 +39,11 @@ def sampled(probe_of, answers):
             pytest.fail("the probe waited to the end")
         return reply
 
-    async def main():
-        api = AgentsApi(port=8500, transport=httpx2.MockTransport(answer))
-        start_s = anyio.current_time()
-        samples = await probe_of(api).sample()
-        await api.aclose()
-        return samples, anyio.current_time() - start_s
-
-    return run(main())
+    api = AgentsApi(port=8500, transport=httpx2.MockTransport(answer))
+    start_s = anyio.current_time()
+    samples = await probe_of(api).sample()
+    await api.aclose()
+    return samples, anyio.current_time() - start_s
 
 
 def says(leader):
@@ -240,20 +238,17 @@ class Host(Capable):
         return self.held
 
 
-def looked(*looks, apart_s=1.0):
+@ran
+async def looked(*looks, apart_s=1.0):
     """What each look at such connections says: its text, and whether it saw anything; None where it said nothing."""
-
-    async def main():
-        host, told = Host(), []
-        probe = AskedServerProbe(host, HOSTS)
-        for held in looks:
-            host.held = held
-            said = await probe.sample()
-            told.append((said[0].text, said[0].value) if said else None)
-            await anyio.sleep(apart_s)
-        return told
-
-    return run(main())
+    host, told = Host(), []
+    probe = AskedServerProbe(host, HOSTS)
+    for held in looks:
+        host.held = held
+        said = await probe.sample()
+        told.append((said[0].text, said[0].value) if said else None)
+        await anyio.sleep(apart_s)
+    return told
 
 
 def to(number, written, port=40000):

@@ -9,7 +9,7 @@ from hashidrill.products.nomad.loads import dispatch
 from hashidrill.products.nomad.loads.churn import JobChurn
 from hashidrill.products.nomad.loads.dispatch import Dispatch, Witness
 from load_clients import runs_for
-from virtual_time import run
+from virtual_time import ran
 
 
 def job(key="run-0", status="dead"):
@@ -123,13 +123,11 @@ class Known:
         return {"Versions": known[path.split("/")[3]]}
 
 
-def churned(seconds, known, **params):
-    async def main():
-        it, client = load(JobChurn, known.answer, **params)
-        operations = await runs_for(it, seconds)
-        return operations, await it.final_reads(), client
-
-    return run(main())
+@ran
+async def churned(seconds, known, **params):
+    it, client = load(JobChurn, known.answer, **params)
+    operations = await runs_for(it, seconds)
+    return operations, await it.final_reads(), client
 
 
 def test_a_job_is_registered_changed_and_stopped_and_each_step_is_read_back():

@@ -14,7 +14,7 @@ from hashidrill.products.nomad.loads.base import change_reply
 from hashidrill.products.nomad.loads.dispatch import Dispatch
 from hashidrill.products.nomad.loads.replicas import Replicas, Start, start_of, where
 from load_clients import Client, runs_for
-from virtual_time import VirtualClock, run
+from virtual_time import VirtualClock, ran, run
 
 SERVERS = ["http://10.73.0.11:4646", "http://10.73.0.12:4646"]
 
@@ -312,14 +312,11 @@ def test_a_build_that_goes_on_has_not_ended(status):
     assert artifacts.outcome({"ClientStatus": status, "TaskStates": None, "NodeName": "node-2"}) is None
 
 
-def builds(answer, seconds=3, **params):
+@ran
+async def builds(answer, seconds=3, **params):
     """The operations of `rate` builds a second."""
-
-    async def main():
-        it, client = load(Artifacts, answer, **{"rate": "1/s", **params})
-        return await runs_for(it, seconds), client.asked
-
-    return run(main())
+    it, client = load(Artifacts, answer, **{"rate": "1/s", **params})
+    return await runs_for(it, seconds), client.asked
 
 
 def test_a_build_is_one_operation_from_its_dispatch_to_its_end():
@@ -350,7 +347,8 @@ def test_a_dispatch_that_is_refused_is_a_failed_build():
     assert [op.outcome for op in operations] == ["fail"]
 
 
-def prepared(**params):
+@ran
+async def prepared(**params):
     """The store's job and the build's, as they are registered."""
 
     def answer(method, path, _body, _params):
@@ -360,12 +358,9 @@ def prepared(**params):
             return [{"Name": "node-2", "Address": "10.73.0.32"}, {"Name": "node-1", "Address": "10.73.0.31"}]
         return [{"ClientStatus": "running", "ID": "0b71"}]
 
-    async def main():
-        it, client = load(Artifacts, answer, rate="1/s", **params)
-        await it.prepare()
-        return [body["Job"] for method, _, body in client.asked if method == "POST"]
-
-    return run(main())
+    it, client = load(Artifacts, answer, rate="1/s", **params)
+    await it.prepare()
+    return [body["Job"] for method, _, body in client.asked if method == "POST"]
 
 
 def test_the_artifact_lies_on_one_node_and_builds_run_on_the_others():

@@ -13,7 +13,7 @@ from hashidrill.products.nomad import trial_jobs
 from hashidrill.testing.faults import check_fault
 from hashidrill.testing.nomad import FakeNomad, FakeNomadHost
 from nomad_fault_cases import DISARMED, JOB, NOMAD_CASES, SNAPSHOT, prepared, sleepers
-from virtual_time import run
+from virtual_time import ran, run
 
 HOST = {"nomad:one-client": "node-1", "nomad:leader": "nomad-1"}
 
@@ -33,13 +33,11 @@ def world(tmp_path):
         (host.data / "nomad/alloc").chmod(0o755)
 
 
-def check(world, kind, params, on):
-    async def checked():
-        await prepared(world, kind, world.target(HOST[on]))
-        fault = fault_of(world, kind, params)
-        return await check_fault(fault, world.target(HOST[on]), momentary=momentary(kind))
-
-    return run(checked())
+@ran
+async def check(world, kind, params, on):
+    await prepared(world, kind, world.target(HOST[on]))
+    fault = fault_of(world, kind, params)
+    return await check_fault(fault, world.target(HOST[on]), momentary=momentary(kind))
 
 
 @pytest.mark.parametrize(("kind", "params", "on"), NOMAD_CASES, ids=[kind for kind, *_ in NOMAD_CASES])

@@ -14,13 +14,14 @@ from hashidrill.products.nomad.probes import (
     TimesProbe,
 )
 from hashidrill.products.nomad.service import NomadService
-from virtual_time import run
+from virtual_time import ran
 
 HOSTS = {"nomad-1": "10.73.0.11", "nomad-2": "10.73.0.12", "nomad-3": "10.73.0.13"}
 KINDS = (LeaderProbe, RaftProbe, TimesProbe, NodesProbe, AllocationsProbe, EvaluationsProbe, HeartbeatProbe)
 
 
-def sampled(probe_of, answer, *, by_host=False):
+@ran
+async def sampled(probe_of, answer, *, by_host=False):
     """{signal: (value, text)} of one sample, or {signal and host: ...}.
 
     `answer` makes a document, or a response, of a request.
@@ -30,13 +31,10 @@ def sampled(probe_of, answer, *, by_host=False):
         found = answer(request)
         return found if isinstance(found, httpx2.Response) else httpx2.Response(200, json=found)
 
-    async def main():
-        api = AgentsApi(port=4646, transport=httpx2.MockTransport(reply))
-        samples = await probe_of(api).sample()
-        await api.aclose()
-        return {sample.signal + sample.host * by_host: (sample.value, sample.text) for sample in samples}
-
-    return run(main())
+    api = AgentsApi(port=4646, transport=httpx2.MockTransport(reply))
+    samples = await probe_of(api).sample()
+    await api.aclose()
+    return {sample.signal + sample.host * by_host: (sample.value, sample.text) for sample in samples}
 
 
 def test_each_server_is_asked_for_what_it_knows_itself():

@@ -30,12 +30,10 @@ def fake():
     return FakeVault()
 
 
-def sampled(fake, kind, **more):
-    async def once():
-        async with fake.api() as api:
-            return await kind({name: host.address for name, host in fake.hosts.items()}, api, **more).sample()
-
-    return virtual_time.run(once())
+@virtual_time.ran
+async def sampled(fake, kind, **more):
+    async with fake.api() as api:
+        return await kind({name: host.address for name, host in fake.hosts.items()}, api, **more).sample()
 
 
 def values(samples):

@@ -7,7 +7,7 @@ import pytest
 from hashidrill.core.errors import AttachError, FaultError, UnreachedError
 from hashidrill.staging.carriers.settings import SshSettings
 from hashidrill.staging.carriers.ssh import shell
-from virtual_time import run
+from virtual_time import ran
 
 pytestmark = pytest.mark.lie
 
@@ -89,13 +89,11 @@ def settings(tmp_path):
     return made
 
 
-def entered(settings, play=None):
-    async def main():
-        async with shell(settings, "staging.yaml", "consul-1", "10.0.0.1") as one:
-            if play is not None:
-                await play(one)
-
-    run(main())
+@ran
+async def entered(settings, play=None):
+    async with shell(settings, "staging.yaml", "consul-1", "10.0.0.1") as one:
+        if play is not None:
+            await play(one)
 
 
 def test_a_jump_host_is_checked_and_logged_in_to_as_the_hosts_are(network, settings, monkeypatch):

@@ -10,20 +10,17 @@ from hashidrill.core.experiment.load_levels import Course, Pace
 from hashidrill.staging.generators.division import DivisionError
 from hashidrill.staging.generators.link import StreamError
 from hashidrill.staging.generators.remote import ClockError, LostError
-from virtual_time import run
+from virtual_time import ran
 
 TRUE = (Lies(), Lies(), Lies())
 
 
-def played(*lies, seconds=10, meanwhile=None, **options):
+@ran
+async def played(*lies, seconds=10, meanwhile=None, **options):
     """The run, and its fleet."""
-
-    async def main():
-        fleet = Fleet(lies or TRUE, **options)
-        await fleet.play(seconds, meanwhile)
-        return fleet
-
-    return run(main())
+    fleet = Fleet(lies or TRUE, **options)
+    await fleet.play(seconds, meanwhile)
+    return fleet
 
 
 def refused(kind, *lies, **options):

@@ -20,30 +20,27 @@ SECRET = "8e1c7f6e-secret-0000-token"
 PREFIX = "hashidrill-audit"
 
 
-def audited(world, main, *, webhook=None, post=None, told=None):
+@virtual_time.ran
+async def audited(world, main, *, webhook=None, post=None, told=None):
     """Runs `main(audit)` beside `audit.keep`, then finishes it."""
-
-    async def play():
-        audit = Audit(
-            Kv(world, within_s=1),
-            PREFIX,
-            "run-7",
-            "slow-leader-disk",
-            "ana@desk",
-            now=lambda: NOON,
-            tell=(told if told is not None else []).append,
-            redactor=Redactor([SECRET]),
-            webhook=webhook,
-            post=post,
-        )
-        async with anyio.create_task_group() as group:
-            group.start_soon(audit.keep)
-            await main(audit)
-            group.cancel_scope.cancel()
-        await audit.finish()
-        return audit
-
-    return virtual_time.run(play())
+    audit = Audit(
+        Kv(world, within_s=1),
+        PREFIX,
+        "run-7",
+        "slow-leader-disk",
+        "ana@desk",
+        now=lambda: NOON,
+        tell=(told if told is not None else []).append,
+        redactor=Redactor([SECRET]),
+        webhook=webhook,
+        post=post,
+    )
+    async with anyio.create_task_group() as group:
+        group.start_soon(audit.keep)
+        await main(audit)
+        group.cancel_scope.cancel()
+    await audit.finish()
+    return audit
 
 
 def lines(world):

@@ -112,20 +112,16 @@ class World(FakeKv):
         return sorted(key for key in self.keys if key not in {ARMED, ANCHOR_KEY})
 
 
-def check(world, subject=SUBJECT, written=None, **more):
-    async def main():
-        await world.guard(written, **more).check(subject)
-
-    virtual_time.run(main())
+@virtual_time.ran
+async def check(world, subject=SUBJECT, written=None, **more):
+    await world.guard(written, **more).check(subject)
 
 
-def held(world, play=None, subject=SUBJECT, written=None, told=None):
-    async def main():
-        async with world.guard(written).held(subject, (told if told is not None else []).append) as one:
-            if play is not None:
-                await play(one)
-
-    virtual_time.run(main())
+@virtual_time.ran
+async def held(world, play=None, subject=SUBJECT, written=None, told=None):
+    async with world.guard(written).held(subject, (told if told is not None else []).append) as one:
+        if play is not None:
+            await play(one)
 
 
 # who is refused

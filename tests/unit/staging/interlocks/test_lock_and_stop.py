@@ -202,34 +202,31 @@ async def test_a_token_that_may_not_lock_is_told_so_and_nothing_is_left():
 # the stop button
 
 
-def stopped(world, *, until_s=1e6, during=None, within_s=2.0, told=None):
+@virtual_time.ran
+async def stopped(world, *, until_s=1e6, during=None, within_s=2.0, told=None):
     """(why, after how many seconds)."""
+    began = anyio.current_time()
+    kv = Kv(world, within_s=within_s / 2)
 
-    async def main():
-        began = anyio.current_time()
-        kv = Kv(world, within_s=within_s / 2)
+    async def armed(_kv):
+        return ""
 
-        async def armed(_kv):
-            return ""
-
-        async with lock.held(kv, KEY, 15, ANA, print) as held, anyio.create_task_group() as group:
-            if during is not None:
-                group.start_soon(during, held)
-            why = await stop.watch(
-                kv,
-                BUTTON,
-                within_s,
-                held,
-                disarmed=armed,
-                until=NOON + dt.timedelta(seconds=until_s),
-                now=lambda: NOON + dt.timedelta(seconds=anyio.current_time() - began),
-                tell=(told if told is not None else []).append,
-            )
-            took_s = anyio.current_time() - began
-            group.cancel_scope.cancel()
-        return why, took_s
-
-    return virtual_time.run(main())
+    async with lock.held(kv, KEY, 15, ANA, print) as held, anyio.create_task_group() as group:
+        if during is not None:
+            group.start_soon(during, held)
+        why = await stop.watch(
+            kv,
+            BUTTON,
+            within_s,
+            held,
+            disarmed=armed,
+            until=NOON + dt.timedelta(seconds=until_s),
+            now=lambda: NOON + dt.timedelta(seconds=anyio.current_time() - began),
+            tell=(told if told is not None else []).append,
+        )
+        took_s = anyio.current_time() - began
+        group.cancel_scope.cancel()
+    return why, took_s
 
 
 @pytest.mark.parametrize(
