@@ -1,4 +1,4 @@
-"""Work that goes on beside a block."""
+"""Work that goes on beside a block, and what stands in for work that fails."""
 
 import asyncio
 from contextlib import asynccontextmanager, suppress
@@ -14,3 +14,12 @@ async def running(work):
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+
+
+def raising(error):
+    """A function that raises the error whatever it is called with; where one awaits, that is as good as a coroutine."""
+
+    def fails(*_, **__):
+        raise error
+
+    return fails

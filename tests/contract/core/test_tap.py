@@ -26,6 +26,7 @@ from hashidrill.core.tap.tap import Tap, can_count_refusals
 from hashidrill.core.tap.upstream import HttpUpstream, Scripted
 from hashidrill.core.tap.wire import Reply
 from polled import wait
+from tasks import raising
 
 
 def needs_packets(test):
@@ -213,10 +214,7 @@ async def test_refusals_that_the_kernel_has_no_room_for_are_counted_too():
 
 
 async def test_a_tap_that_cannot_count_refusals_leaves_no_port_behind(monkeypatch):
-    def not_allowed(_port):
-        raise FaultError("counting SYNs needs CAP_NET_RAW")
-
-    monkeypatch.setattr("hashidrill.core.tap.tap._syn_watcher", not_allowed)
+    monkeypatch.setattr("hashidrill.core.tap.tap._syn_watcher", raising(FaultError("counting SYNs needs CAP_NET_RAW")))
 
     tap = Tap(Upstream(), plan=First("refused"))
     with pytest.raises(FaultError, match="CAP_NET_RAW"):

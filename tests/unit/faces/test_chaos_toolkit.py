@@ -6,6 +6,7 @@ import pytest
 
 from hashidrill.faces import chaos_toolkit
 from hashidrill.faces.chaos_toolkit import NoPassError, after_experiment_control, run, verdict
+from tasks import raising
 
 
 @pytest.fixture(autouse=True)
@@ -119,10 +120,7 @@ def test_a_later_pass_does_not_hide_an_earlier_fail(ends):
 
 @pytest.mark.lie
 def test_a_run_that_never_ended_is_no_pass(monkeypatch):
-    def interrupted(command):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(chaos_toolkit, "_called", interrupted)
+    monkeypatch.setattr(chaos_toolkit, "_called", raising(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         run("mine")
     with pytest.raises(NoPassError, match=r"mine: no verdict .*\nit did not end"):

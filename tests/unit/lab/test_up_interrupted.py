@@ -8,14 +8,12 @@ import pytest
 
 from hashidrill.core.experiment.model import DatacenterSpec
 from hashidrill.lab.up import running
+from tasks import raising
 
 
 @pytest.mark.lie
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_keeper_that_is_being_started_is_told_to_end(number, monkeypatch, tmp_path):
-    def interrupts(*_):
-        raise KeyboardInterrupt
-
     def started(*_, **__):
         signal.raise_signal(number)
         ends = {"terminate": lambda: told.append("ends"), "wait": lambda _: told.append("has ended")}
@@ -25,7 +23,7 @@ def test_a_keeper_that_is_being_started_is_told_to_end(number, monkeypatch, tmp_
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setattr(running.binaries, "ensure", lambda *_, **__: SimpleNamespace(path="/consul", version="1.22.2"))
     monkeypatch.setattr(running.subprocess, "Popen", started)
-    before = signal.signal(number, interrupts)
+    before = signal.signal(number, raising(KeyboardInterrupt))
     try:
         with pytest.raises(KeyboardInterrupt):
             running.up(

@@ -18,6 +18,7 @@ from hashidrill.reports.story import story
 from hashidrill.reports.timeline import MOST_CHOSEN, timeline
 from hashidrill.testing.recordings import RecordingBuilder
 from report_runs import failing, invalid, passing, realistic_run
+from tasks import raising
 
 
 def held(title="writes_recover(load=kv-writes, within=6s)", text="", **figures):
@@ -361,10 +362,7 @@ def test_a_journal_that_ends_in_the_middle_has_a_page(builder):
 @pytest.mark.lie
 @pytest.mark.parametrize("defect", [TypeError, KeyError, ValueError, IndexError])
 def test_a_defect_of_the_story_does_not_pass_for_a_damaged_recording(builder, monkeypatch, defect):
-    def broken(*_):
-        raise defect("planted")
-
-    monkeypatch.setattr(stories, "_leaders", broken)
+    monkeypatch.setattr(stories, "_leaders", raising(defect("planted")))
     run = builder.fault("disk.latency", at=11, until=20).load("kv-writes").leader("consul-1").build()
     with pytest.raises(defect, match="planted"):
         story(run, passing())

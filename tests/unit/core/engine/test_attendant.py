@@ -4,6 +4,7 @@ import anyio
 import pytest
 
 from engine_game import SLOW, Game, slow_observers
+from tasks import raising
 
 LATER = {"fault": "disk.latency", "on": "host:consul-2", "with": {"delay": "500ms"}, "at": "20s", "for": "5s"}
 
@@ -119,11 +120,8 @@ def test_an_observer_that_never_answers_says_neither(tmp_path):
 
 
 def test_one_that_crashes_ends_the_run_and_everything_reverts(tmp_path, capsys):
-    async def breaks(running):
-        raise ZeroDivisionError
-
     game = Game(tmp_path, [SLOW])
-    assert game.run(attendant=Attendant(5, act=breaks)) == "crashed"
+    assert game.run(attendant=Attendant(5, act=raising(ZeroDivisionError))) == "crashed"
     assert game.events.count("fault.gone") == 1
     assert "ZeroDivisionError" in capsys.readouterr().err
 

@@ -7,6 +7,7 @@ import pytest
 
 from engine_game import SLOW, Game
 from hashidrill.core.errors import InterlockError
+from tasks import raising
 
 LONG = {**SLOW, "for": "30s"}
 
@@ -47,12 +48,9 @@ def test_a_fault_that_cannot_be_reverted_outranks_the_stop(tmp_path):
     game = Game(tmp_path, [LONG])
     host = game.world.host("consul-1")
 
-    async def refuses(rule_id):
-        raise InterlockError("the disk does not listen")
-
     async def stop():
         await anyio.sleep(8)
-        host.clear_disk_rule = refuses
+        host.clear_disk_rule = raising(InterlockError("the disk does not listen"))
         return "stopped"
 
     assert game.run(stop=stop) == "revert"

@@ -37,6 +37,7 @@ from hashidrill.core.protocols.events import (
     seen_by,
 )
 from hashidrill.core.recording.journal import EVENTS
+from tasks import raising
 
 NAMES = [name for kind in KINDS for name in kind.names]
 
@@ -267,8 +268,5 @@ def test_subscribers_that_all_raise_end_nothing():
 
 
 def test_an_interrupt_in_a_subscriber_is_no_failure_of_it():
-    def interrupted(event):
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        Bus(interrupted).publish(Phase(phase="start"))
+        Bus(raising(KeyboardInterrupt)).publish(Phase(phase="start"))

@@ -27,6 +27,7 @@ from hashidrill.core.util.run_origin import here
 from hashidrill.lab.runs import heal
 from hashidrill.lab.sandbox.sandbox import NAME_PREFIX, scratch_folder
 from hashidrill.testing.fakes import FakeDatacenter
+from tasks import raising
 
 OUR_PID = os.getpid()
 
@@ -116,11 +117,7 @@ def test_what_was_gone_already_is_left_alone(dead):
 
 def test_a_fault_that_does_not_come_off_is_stuck_and_the_others_are_reverted_all_the_same(dead, monkeypatch):
     dead.fault("0-slow", *SLOW, "applied").fault("1-cut", *CUT, "applied")
-
-    async def broken(*_):
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(dead.world.hosts["consul-2"], "clear_packet_rules", broken)
+    monkeypatch.setattr(dead.world.hosts["consul-2"], "clear_packet_rules", raising(OSError(5, "Input/output error")))
     healed = dead.healed(dead.world)
     assert (healed.reverted, healed.stuck) == (["0-slow"], ["1-cut"])
     assert "Input/output error" in next(e for e in dead.journal if e.event == "fault.stuck").data["error"]
@@ -149,11 +146,11 @@ def test_observers_of_a_host_that_has_just_restarted_have_a_minute_to_answer(dea
 def test_a_fault_of_the_same_name_by_another_run_is_not_called_stuck_and_a_second_heal_does_nothing(dead, monkeypatch):
     dead.fault("0-paused", *PAUSED, "applied")
     host, verbs = dead.world.hosts["consul-3"], []
-
-    async def signal(reference, number):
-        raise OthersFaultError("consul-3: nothing of this run is left there: the note is of the run b")
-
-    monkeypatch.setattr(host, "signal", signal)
+    monkeypatch.setattr(
+        host,
+        "signal",
+        raising(OthersFaultError("consul-3: nothing of this run is left there: the note is of the run b")),
+    )
     told = lambda verb, undo: verbs.append((verb, undo.get("why", "")))  # noqa: E731 - one line, used once
     healed = virtual_time.run(heal.heal_run(dead.path, dead.world, told=told))
     assert (healed.others, healed.stuck, healed.reverted) == (["0-paused"], [], [])

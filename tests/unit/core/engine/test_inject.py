@@ -20,6 +20,7 @@ from hashidrill.core.faults.disk import DiskLatency
 from hashidrill.core.protocols.abc import Evidence
 from hashidrill.core.recording.journal import Journal, read_journal
 from hashidrill.testing.fakes import FakeDatacenter
+from tasks import raising
 
 WHOLE = ["fault.intent", "fault.applied", "fault.proven", "fault.reverted", "fault.gone"]
 
@@ -237,11 +238,8 @@ async def test_what_another_run_has_in_force_there_is_not_called_ours(game, thei
 
 
 def test_an_error_inside_of_the_block_reverts_and_goes_on_as_it_was(game):
-    async def boom():
-        raise ZeroDivisionError
-
     with pytest.raises(ZeroDivisionError):
-        virtual_time.run(game.inject(game.fault(), boom))
+        virtual_time.run(game.inject(game.fault(), raising(ZeroDivisionError)))
     assert game.events == WHOLE
 
 
@@ -271,11 +269,8 @@ async def test_cancellation_while_it_is_applied_still_reverts(game):
 
 
 def test_a_plan_that_cannot_be_made_leaves_no_intent(game):
-    def plan_more(self, target):
-        raise FaultError("names no other host")
-
     with pytest.raises(FaultError, match="names no other host"):
-        virtual_time.run(game.inject(game.fault(plan_more=plan_more)))
+        virtual_time.run(game.inject(game.fault(plan_more=raising(FaultError("names no other host")))))
     assert game.events == []
 
 
@@ -423,12 +418,9 @@ def test_a_full_disk_keeps_no_fault_in_force_and_no_proof_from_being_taken(game,
 @pytest.mark.lie
 @pytest.mark.parametrize("event", ["fault.applied", "fault.stuck"])
 def test_a_fault_that_stays_is_told_although_the_journal_cannot_hold_it(game, full_from, event):
-    async def stays(self, undo):
-        raise OSError("the host does not answer")
-
     full = full_from(event)
     with pytest.raises(RevertError, match="could not be reverted: OSError: the host does not answer"):
-        virtual_time.run(game.inject(game.fault(revert=stays)))
+        virtual_time.run(game.inject(game.fault(revert=raising(OSError("the host does not answer")))))
     assert full[-1] == "fault.stuck"
 
 

@@ -27,6 +27,7 @@ from hashidrill.faces.cli import validate
 from hashidrill.lab.provision import machine as provision_machine
 from hashidrill.lab.runs import launch
 from hashidrill.lab.runs import launch as runner
+from tasks import raising
 
 LARGE = Machine(memory_bytes=64e9, disk_bytes=500e9, cores=32, operation_s=50e-6)
 ROBLOX = "incidents/roblox-2021"
@@ -132,10 +133,9 @@ def test_the_datacenter_asks_before_it_starts(tmp_path):
     from hashidrill.core.experiment.model import DatacenterSpec
     from hashidrill.lab.local.datacenter import LocalDatacenter
 
-    def refuse():
-        raise UnfitError("cores: 9.9 are wanted")
-
-    datacenter = LocalDatacenter(DatacenterSpec(), tmp_path, {}, check_machine=refuse)
+    datacenter = LocalDatacenter(
+        DatacenterSpec(), tmp_path, {}, check_machine=raising(UnfitError("cores: 9.9 are wanted"))
+    )
     with pytest.raises(UnfitError, match=r"cores: 9.9"):
         anyio.run(datacenter.start)
     assert list(tmp_path.iterdir()) == []
@@ -319,12 +319,10 @@ def test_disks_on_the_real_disk_need_no_memory(machine, tmp_path):
 def test_validate_and_run_refuse_it_before_anything_is_started(machine, experiment, tmp_path):
     path = experiment("60GB")
     assert "4 hosts with a disk of 60GB each" in unfolded(validate._error_of(path))
-
-    def started(*_args, **_kwargs):
-        raise AssertionError("a binary was asked for")
-
     with pytest.raises(ExperimentError, match=across_lines("4 hosts with a disk")):
-        runner.run_experiment(resolve(path), runs_dir=tmp_path / "runs", ensure_binary=started)
+        runner.run_experiment(
+            resolve(path), runs_dir=tmp_path / "runs", ensure_binary=raising(AssertionError("a binary was asked for"))
+        )
     assert not (tmp_path / "runs").exists()
 
 

@@ -10,6 +10,7 @@ import pytest
 import virtual_time
 from hashidrill.core.engine.method_clock import MethodClock
 from hashidrill.core.experiment.load_levels import Course, Pace, Piece
+from tasks import raising
 
 S = 1_000_000_000
 
@@ -195,11 +196,8 @@ def test_it_goes_again_when_nobody_could_be_told_that_it_stopped():
     """The journal cannot be written, or the guardrail cancels just then: what is in force must not last for ever."""
 
     async def act(_clock, method):
-        async def stops():
-            raise OSError("no space left on device")
-
         with pytest.raises(OSError, match="no space"):
-            async with method.stands_still(stops, nothing):
+            async with method.stands_still(raising(OSError("no space left on device")), nothing):
                 raise AssertionError("it never gets here")
         before = method.now_s
         await anyio.sleep(3.0)

@@ -23,6 +23,7 @@ from hashidrill.core.experiment.library import MAX_BYTES
 from hashidrill.core.experiment.loader import load_experiment, load_text
 from hashidrill.faces import cli
 from malformed_files import generated, good_data, seeds
+from tasks import raising
 
 CORPUS = places.MALFORMED
 GOOD = places.GOOD.read_text()
@@ -240,22 +241,14 @@ def test_a_directory_a_pipe_and_a_device_are_not_read(tmp_path):
 def test_a_file_that_may_not_be_read_says_what_mends_it(tmp_path, monkeypatch):
     path = tmp_path / "secret.yaml"
     path.write_text(GOOD)
-
-    def denied(*_, **__):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "open", denied)
+    monkeypatch.setattr(Path, "open", raising(PermissionError(13, "Permission denied")))
     assert f"chmod a+r {path}" in " ".join(refused(path).split())
 
 
 def test_a_disk_that_fails_is_an_error_like_any_other(tmp_path, monkeypatch):
     path = tmp_path / "x.yaml"
     path.write_text(GOOD)
-
-    def broken(*_, **__):
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(Path, "open", broken)
+    monkeypatch.setattr(Path, "open", raising(OSError(5, "Input/output error")))
     assert "cannot be read: Input/output error" in refused(path)
     assert "cannot be read" in refused(Path("nul\0.yaml"))
 
@@ -345,11 +338,9 @@ def test_the_same_number_is_the_same_file(material):
 
 def test_a_validate_that_crashes_is_caught(material, validate, monkeypatch):
     """Planted: the reader of one sort of file raises what it should not."""
-
-    def crashes(_path):
-        raise RecursionError("maximum recursion depth exceeded")
-
-    monkeypatch.setattr("hashidrill.faces.cli.validate.read_experiment", crashes)
+    monkeypatch.setattr(
+        "hashidrill.faces.cli.validate.read_experiment", raising(RecursionError("maximum recursion depth exceeded"))
+    )
     with pytest.raises(AssertionError, match="exit code 70"):
         check(range(3), material, validate)
 

@@ -14,6 +14,7 @@ from hashidrill.core.faults.memory import MemoryPressure, PressureParams
 from hashidrill.core.protocols.capabilities import MemoryControl
 from hashidrill.lab.sandbox.cgroups import Group
 from hashidrill.testing.fakes import FakeDatacenter
+from tasks import raising
 
 
 @pytest.fixture
@@ -112,10 +113,7 @@ def test_a_cgroup_of_either_version_is_measured_and_limited(tmp_path, version):
 
 def test_a_limit_that_the_kernel_refuses_is_told_from_one_that_cannot_be_written(tmp_path, monkeypatch):
     def refuse(number):
-        def write(_path, _text):
-            raise OSError(number, "no")
-
-        monkeypatch.setattr(Path, "write_text", write)
+        monkeypatch.setattr(Path, "write_text", raising(OSError(number, "no")))
 
     refuse(errno.EBUSY)
     assert not Group(tmp_path, 1).limit_memory(50)

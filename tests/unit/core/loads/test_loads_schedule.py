@@ -13,7 +13,7 @@ from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.loads.schedule import CANCELLED, OVERLOADED, CpuMeter, LagMeter, OpenLoop, Reply, RequestLoop
 from hashidrill.core.protocols.abc import Reason
 from hashidrill.products.consul.loads.views import Held
-from tasks import running
+from tasks import raising, running
 from virtual_time import VirtualClock, run
 
 MS = 1_000_000
@@ -222,16 +222,15 @@ async def test_a_bug_in_what_an_answer_means_ends_the_run_too():
     """It is raised in a callback of the event loop, which would print it and go on: the load, without operations."""
     asked, operations = [], []
 
-    def breaks(_answer):
-        raise ZeroDivisionError
-
     def ask(request, done):
         asked.append(request)
         asyncio.get_running_loop().call_later(0.01, done, "the answer")
 
     request = lambda n, key, value: (n, key, value)  # noqa: E731 - to give back what is given
     with pytest.raises(ExceptionGroup) as raised:
-        await RequestLoop("load", 10, planned, request, VirtualClock(), reply=breaks, ask=ask).run(operations.append)
+        await RequestLoop("load", 10, planned, request, VirtualClock(), reply=raising(ZeroDivisionError), ask=ask).run(
+            operations.append
+        )
     assert raised.group_contains(ZeroDivisionError)
     assert (len(asked), [op.outcome for op in operations]) == (1, ["unknown"])
 

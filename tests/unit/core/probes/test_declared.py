@@ -13,6 +13,7 @@ from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import Sample
 from hashidrill.faces.cli.app import app
 from hashidrill.lab.runs.launch import prepare
+from tasks import raising
 from virtual_time import run
 
 EXPERIMENT = """\
@@ -238,11 +239,8 @@ def test_every_kind_says_what_it_measures_and_how():
 
 @pytest.mark.lie
 def test_a_steady_state_that_waits_for_a_probe_says_why_in_each_tick_and_at_its_end(tmp_path, monkeypatch):
-    def send(_asker, _url):
-        raise UnservedError("connection refused")
-
     steady = {**ALWAYS, "within": "10s", "require": [*ALWAYS["require"], "page.ok == 1"]}
-    played = game(tmp_path, monkeypatch, send, steady_state=steady)
+    played = game(tmp_path, monkeypatch, raising(UnservedError("connection refused")), steady_state=steady)
     assert played.run(probe_secrets={"the variable X": "s3cret"}) == "steady-state"
     waits = "page.ok == 1 (measured 0; last look: connection refused)"
     [evidence] = [entry.data["evidence"] for entry in played.journal if entry.event == "steady"]

@@ -21,6 +21,7 @@ from hashidrill.core.recording.writer import DATABASE_NAME, FORMAT, RecordingWri
 from hashidrill.core.util.files import JOURNAL_NAME
 from hashidrill.reports.write import judge_and_report
 from hashidrill.testing.recordings import RecordingBuilder
+from tasks import raising
 
 
 @pytest.fixture
@@ -90,10 +91,7 @@ class TestWriter:
         assert [path.name for path in tmp_path.iterdir()] == [DATABASE_NAME]
 
     def test_a_disk_that_is_full_from_the_start_is_known_at_once(self, tmp_path, monkeypatch):
-        def full(*_):
-            raise OSError(28, "No space left on device")
-
-        monkeypatch.setattr(recording_writer.os, "posix_fallocate", full)
+        monkeypatch.setattr(recording_writer.os, "posix_fallocate", raising(OSError(28, "No space left on device")))
         with pytest.raises(RecordingError, match="No space left on device"):
             RecordingWriter(tmp_path).raise_failure()
 
@@ -144,13 +142,10 @@ class TestClosing:
         assert damage(Recording(tmp_path)) == []
 
     def test_an_end_that_cannot_be_written_is_an_error_and_the_run_reads_as_one_that_died(self, monkeypatch, tmp_path):
-        def refuse(*_):
-            raise OSError(28, "No space left on device")
-
         writer = RecordingWriter(tmp_path)
         with Journal(tmp_path / JOURNAL_NAME, Clock()) as journal:
             journal.write("run", id="x")
-            monkeypatch.setattr(Journal, "_append", refuse)
+            monkeypatch.setattr(Journal, "_append", raising(OSError(28, "No space left on device")))
 
             async def end():
                 await engine_run.close_recording(writer, journal, {"id": "x"}, "complete", "")
@@ -273,10 +268,7 @@ class TestNothingCanBeWritten:
         "what", ["hashidrill.core.judging.judge.write_whole", "hashidrill.reports.html.write_whole"]
     )
     def test_the_verdict_is_told_all_the_same(self, recorded, monkeypatch, what):
-        def refuse(*_):
-            raise OSError(30, "Read-only file system")
-
-        monkeypatch.setattr(what, refuse)
+        monkeypatch.setattr(what, raising(OSError(30, "Read-only file system")))
         verdict, report = judge_and_report(recorded)
         assert verdict.verdict is Verdict.PASS
         assert "Read-only file system" in verdict.notes[0]

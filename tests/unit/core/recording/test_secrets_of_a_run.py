@@ -23,6 +23,7 @@ from hashidrill.reports.html import write_html
 from hashidrill.reports.markdown import write_markdown
 from hashidrill.testing.fakes import FakeDatacenter
 from hashidrill.testing.recordings import RecordingBuilder
+from tasks import raising
 
 GOSSIP, TOKEN = "marked-gossip-key-0001=", "marked-token-0002"
 CONFIG = {"node_name": "consul-1", "encrypt": GOSSIP, "acl": {"enabled": True, "tokens": {"agent": TOKEN}}}
@@ -104,11 +105,8 @@ def test_what_the_journal_lacks_is_kept_for_its_owner_alone_from_before_apply_un
 
 
 def test_it_stays_while_the_fault_does(game):
-    async def revert(_self, _undo):
-        raise FaultError("the agent does not answer")
-
     with pytest.raises(RevertError):
-        virtual_time.run(game.inject(game.fault(revert=revert)))
+        virtual_time.run(game.inject(game.fault(revert=raising(FaultError("the agent does not answer")))))
     assert [file.name for file in game.undos.iterdir()] == ["0-slow.json"]
 
 

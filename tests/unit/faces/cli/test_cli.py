@@ -48,6 +48,7 @@ from hashidrill.reports.live import display as live
 from hashidrill.testing.recordings import RecordingBuilder
 from our_runs import began
 from places import ROOT
+from tasks import raising
 
 COMMANDS = sorted(typer.main.get_command(app).commands)
 
@@ -264,10 +265,7 @@ def test_nothing_is_run_when_one_of_several_experiments_is_not_right(hashidrill,
 
 @pytest.mark.parametrize("kind", HashidrillError.__subclasses__(), ids=lambda kind: kind.__name__)
 def test_every_error_has_an_exit_code_of_its_own_kind(kind, hashidrill, monkeypatch):
-    def failing(*_, **__):
-        raise kind("what happened, and what to do next")
-
-    monkeypatch.setattr(runs, "run_experiment", failing)
+    monkeypatch.setattr(runs, "run_experiment", raising(kind("what happened, and what to do next")))
     result = hashidrill("run", "raft/frozen-leader")
     assert (result.code, result.stderr.splitlines()[-1]) == (
         kind.exit_code,
@@ -522,11 +520,7 @@ def test_a_fault_that_could_not_be_reverted_is_exit_code_4_whatever_else_there_i
 
 def test_an_interrupted_run_is_judged_reported_and_exit_code_130(hashidrill, recorded, monkeypatch):
     path = recorded("stopped", outcome="interrupted")
-
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt(path)
-
-    monkeypatch.setattr(runs, "run_experiment", interrupted)
+    monkeypatch.setattr(runs, "run_experiment", raising(KeyboardInterrupt(path)))
     said = hashidrill("run", "raft/slow-leader-disk", "raft/frozen-leader")
     assert said.code == 130
     assert "interrupted" in said.stdout
@@ -536,11 +530,7 @@ def test_an_interrupted_run_is_judged_reported_and_exit_code_130(hashidrill, rec
 @pytest.fixture
 def stopped_while_telling(monkeypatch):
     """Somebody types Ctrl-C while the webhook is told of a turn."""
-
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("hashidrill.gamedays.history.on_turn_red.send", interrupted)
+    monkeypatch.setattr("hashidrill.gamedays.history.on_turn_red.send", raising(KeyboardInterrupt))
     return "--notify", "https://hooks.example.org/x"
 
 
@@ -568,9 +558,6 @@ def test_a_variant_that_ended_counts_though_somebody_stopped_what_came_after_it(
     path, counted, shown = recorded("a"), [], io.StringIO()
     ran(path)
 
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt
-
     def play_variants(one, *, runs_dir, run, **_):
         try:
             run(one, runs_dir=runs_dir, events=None)
@@ -578,7 +565,7 @@ def test_a_variant_that_ended_counts_though_somebody_stopped_what_came_after_it(
             counted.extend(stop.args)
             raise KeyboardInterrupt from None
 
-    monkeypatch.setattr("hashidrill.faces.cli.remembering.keep", interrupted)
+    monkeypatch.setattr("hashidrill.faces.cli.remembering.keep", raising(KeyboardInterrupt))
     monkeypatch.setattr(runs, "play_variants", play_variants)
     one = resolve(find_experiment("raft/slow-leader-disk"))
     with pytest.raises(KeyboardInterrupt):

@@ -9,6 +9,7 @@ from command_line import command_line, leaves
 from hashidrill.lab.provision import binaries
 from hashidrill.rollouts.gate.playing import Calibrated, InterruptedGate
 from hashidrill.testing.recordings import RecordingBuilder
+from tasks import raising
 
 FACES = "hashidrill.faces.cli"
 SLO = "kv-writes.latency.p50 < 300ms"
@@ -109,12 +110,10 @@ def test_ctrl_c_says_what_it_did(command, hashidrill, monkeypatch, tmp_path):
     words, struck, says = INTERRUPTED[command]
     for name in ("a", "b"):
         recorded(tmp_path / ".hashidrill/runs" / name, "interrupted")
-
-    def in_a_run(*_, **__):
-        raise KeyboardInterrupt(tmp_path / ".hashidrill/runs/b")
-
     for where, does in struck.items():
-        monkeypatch.setattr(f"{FACES}.{where}", in_a_run if does == "RUN" else does)
+        monkeypatch.setattr(
+            f"{FACES}.{where}", raising(KeyboardInterrupt(tmp_path / ".hashidrill/runs/b")) if does == "RUN" else does
+        )
     code, said = hashidrill(*command.split(), *words)
     assert code == 130
     assert re.search(says, said), said

@@ -23,6 +23,7 @@ from hashidrill.reports import write
 from hashidrill.reports.live import display as live
 from hashidrill.testing.recordings import RecordingBuilder
 from places import GOOD, PLAYBOOKS, ROOT
+from tasks import raising
 
 WORDS = {
     "staging acl": ["consul", GOOD],
@@ -276,10 +277,7 @@ def test_a_bug_is_no_verdict_and_says_where_its_traceback_is(here, monkeypatch):
     ids=lambda value: type(value).__name__,
 )
 def test_no_error_ends_with_1(here, monkeypatch, error, code):
-    def fails(*_):
-        raise error
-
-    monkeypatch.setattr(listing, "rows_of", fails)
+    monkeypatch.setattr(listing, "rows_of", raising(error))
     ended, said = called(["list"], monkeypatch, Stream(os.devnull))
     assert ended == code
     assert "\x1b" not in said

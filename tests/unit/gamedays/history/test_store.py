@@ -18,6 +18,7 @@ from hashidrill.gamedays.history.from_recording import record_day, record_run
 from hashidrill.gamedays.history.model import VARIABLE, Series, history_file
 from hashidrill.gamedays.history.store import VERSION, HistoryError, Store, opened
 from history_runs import planted, recorded
+from tasks import raising
 
 
 @pytest.fixture
@@ -250,10 +251,7 @@ def test_a_full_disk_is_said_and_nothing_is_half_stored(file, tmp_path, monkeypa
 
 
 def test_a_disk_without_room_for_the_file_itself_is_said(file, tmp_path, monkeypatch):
-    def no_room(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(store, "private_folder", no_room)
+    monkeypatch.setattr(store, "private_folder", raising(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
     told = []
     assert record_run(recorded(tmp_path, "a").path, tell=told.append) is None
     assert "the disk is full: make room" in told[0]

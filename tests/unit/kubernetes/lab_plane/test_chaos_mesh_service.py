@@ -35,6 +35,7 @@ from hashidrill.kubernetes.lab_plane.service import (
 from hashidrill.lab.provision import packages
 from hashidrill.staging.attach.target import read_target
 from hashidrill.testing.fakes import FakeDatacenter
+from tasks import raising
 from virtual_time import run
 
 PLANE = {"etcd-1": "control-etcd", "kube-1": "control-api", "controller-1": "control-controller"}
@@ -324,12 +325,9 @@ def test_a_server_that_is_not_ready_is_waited_for_and_named_when_it_never_is(ser
 
 
 def test_an_agent_that_ended_is_told_at_once_and_not_after_the_wait(server, there):
-    async def ended():
-        raise DatacenterError("etcd-1: chaos_mesh ended: no space left")
-
     server.not_ready = 10_000
     with pytest.raises(DatacenterError, match="etcd-1: chaos_mesh ended"):
-        run(there.answers(10.0, ended))
+        run(there.answers(10.0, raising(DatacenterError("etcd-1: chaos_mesh ended: no space left"))))
 
 
 def test_a_large_definition_goes_without_its_schema_and_stays_one(monkeypatch):

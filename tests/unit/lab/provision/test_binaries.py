@@ -23,6 +23,7 @@ from hashidrill.lab.provision.products import (
     WayError,
     product_named,
 )
+from tasks import raising
 
 GO = Go(Path("/go"), (1, 26), "go1.26.8")
 PLAINLY_REPORTED = binaries_products.reported_version
@@ -47,10 +48,7 @@ def no_ways(monkeypatch):
     """Neither archive nor Go: fails, with reasons that are told apart."""
 
     def fails(reason):
-        def way(product, version, work, say):
-            raise WayError(reason)
-
-        return way
+        return raising(WayError(reason))
 
     monkeypatch.setattr(binaries_archive, "download", fails("the server is down"))
     monkeypatch.setattr(binaries_build, "build", fails("the compiler is broken"))
@@ -194,10 +192,7 @@ def test_a_damaged_binary_is_never_run_and_is_replaced(monkeypatch):
     def build(product, version, work, say):
         return put(work / "consul", "1.22.2\nwhole"), "built"
 
-    def offline(*_):
-        raise WayError("offline")
-
-    monkeypatch.setattr(binaries_archive, "download", offline)
+    monkeypatch.setattr(binaries_archive, "download", raising(WayError("offline")))
     monkeypatch.setattr(binaries_build, "build", build)
     assert binaries.locate("consul", "1.22.2") is None
     found = binaries.ensure("consul", "1.22.2")

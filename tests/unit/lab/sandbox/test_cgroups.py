@@ -7,6 +7,7 @@ import pytest
 
 from hashidrill.lab.runs import heal
 from hashidrill.lab.sandbox import cgroups, janitor
+from tasks import raising
 
 
 class Kernel:
@@ -120,11 +121,7 @@ def test_groups_that_only_happen_to_be_there_do_not_keep_it(kernel):
 
 def test_what_cannot_be_marked_is_not_turned_on(kernel, monkeypatch):
     """Nobody would know later whose it is. The host's processes are stopped and continued in turn instead."""
-
-    def refused(*_args):
-        raise OSError(1, "Operation not permitted")
-
-    monkeypatch.setattr(os, "setxattr", refused)
+    monkeypatch.setattr(os, "setxattr", raising(OSError(1, "Operation not permitted")))
     assert cgroups.make("hashidrill-a/consul-1") is None
     assert kernel.handed_down == ["memory"]
 

@@ -13,6 +13,7 @@ from hashidrill.products.nomad import trial_jobs
 from hashidrill.testing.faults import check_fault
 from hashidrill.testing.nomad import FakeNomad, FakeNomadHost
 from nomad_fault_cases import DISARMED, JOB, NOMAD_CASES, SNAPSHOT, prepared, sleepers
+from tasks import raising
 from virtual_time import ran, run
 
 HOST = {"nomad:one-client": "node-1", "nomad:leader": "nomad-1"}
@@ -188,10 +189,7 @@ def test_a_leader_that_believes_in_itself_in_an_older_term_does_not_count(world,
 
 
 def test_a_trial_whose_job_cannot_be_removed_is_said(world, monkeypatch):
-    def refused(*_):
-        raise KeyError("permission")
-
-    monkeypatch.setattr(world, "_delete_job", refused)
+    monkeypatch.setattr(world, "_delete_job", raising(KeyError("permission")))
     with pytest.raises(FaultError, match="the trial job hashidrill-trial-x could not be removed"):
         run(trial_jobs.outcome(world, "id-node-1", "x"))
 

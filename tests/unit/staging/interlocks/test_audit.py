@@ -13,6 +13,7 @@ from hashidrill.core.recording.journal import LineKey, signed_lines
 from hashidrill.core.util.redaction import Redactor
 from hashidrill.staging.interlocks.audit import Audit
 from hashidrill.staging.interlocks.kv import Kv
+from tasks import raising
 
 KEY = LineKey(b"of run-7")
 NOON = dt.datetime(2026, 11, 23, 12, tzinfo=dt.UTC)
@@ -195,14 +196,11 @@ async def test_a_recording_that_cannot_be_written_is_told_once_and_holds_up_noth
 def test_a_webhook_that_fails_is_told_once_and_stops_nothing(error):
     world, told = FakeKv(), []
 
-    async def post(url, data):
-        raise error
-
     async def main(audit):
         for _ in range(5):
             await audit.written(audit.note("apply", "disk.latency", "consul-1"), 5)
 
-    audited(world, main, webhook="https://hooks.example/services/secretpath", post=post, told=told)
+    audited(world, main, webhook="https://hooks.example/services/secretpath", post=raising(error), told=told)
     assert len(lines(world)) == 5
     failures = [text for text in told if "webhook" in text]
     assert len(failures) == 1

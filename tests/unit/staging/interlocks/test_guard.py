@@ -26,6 +26,7 @@ from hashidrill.staging.interlocks.kv import Kv
 from hashidrill.staging.interlocks.lock import Holder
 from hashidrill.staging.interlocks.production import Named
 from hashidrill.staging.interlocks.settings import ANCHOR_KEY, TAKEN_BACK_KEY, settings_of
+from tasks import raising
 
 pytestmark = pytest.mark.lie
 
@@ -695,11 +696,8 @@ def test_a_lock_that_was_lost_stays_lost_and_one_that_nobody_can_see_is_not_ours
 
 
 def test_an_error_of_the_run_comes_out_as_it_went_in():
-    async def play(_):
-        raise FaultError("as it is")
-
     with pytest.raises(FaultError, match="as it is"):
-        held(World(), play)
+        held(World(), raising(FaultError("as it is")))
 
 
 def test_no_trace_no_run():
