@@ -3,8 +3,6 @@
 python datacenter_figures.py CONSUL ROOT (layer|bare)
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

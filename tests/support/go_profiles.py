@@ -1,7 +1,5 @@
 """Go profiles as Go writes them, with the stacks that a test says; and runs that took some."""
 
-from __future__ import annotations
-
 import gzip
 
 from hashidrill.testing.recordings import RecordingBuilder

@@ -6,8 +6,6 @@ First each case by `check_fault`, then the disarmed ones: what the fault put the
 its observer has to say that it is no longer in force.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import asdict

@@ -5,8 +5,6 @@ python real_links.py CONSUL ROOT VERSION TOXIPROXY CASES DISARMED
 The last two are JSON: which numbers of LINK_CASES are checked, and which of DISARMED, as [kind, by].
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 import signal

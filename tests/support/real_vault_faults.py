@@ -6,8 +6,6 @@ First each case by `check_fault`, then the disarmed ones: what the fault did is 
 has to say that it is no longer in force.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path

@@ -129,9 +129,7 @@ async def _answer(writer, status, body, extra):
 
 
 def _body(head):
-    if b" /v1/status/leader" in head:
-        return b'"127.0.0.1:8300"'
-    return _BODIES[head.split()[0].decode()]
+    return b'"127.0.0.1:8300"' if b" /v1/status/leader" in head else _BODIES[head.split()[0].decode()]
 
 
 def _reset(writer):

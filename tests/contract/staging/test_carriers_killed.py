@@ -4,8 +4,6 @@ Within the lease everything has reverted, as nft and /proc say, which no carrier
 the journal still calls in force. The Nomad is a real one.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -5,8 +5,6 @@ scripted server in tests/contract/clients/test_reference_clients.py, and `verdic
 definitions to them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -7,8 +7,6 @@ each group with its reason: there, a race in the kernel or the deadline decides,
 A service runs until its time is up and is no case for the battery: `as_service` says what an experiment must find.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -3,8 +3,6 @@
 Builds the OpenTelemetry collector of tests/support/collector in the same way.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """`datacenter.kubernetes`: agents are found by the labels of their pods, and each way in which they cannot be, told."""
 
-from __future__ import annotations
-
 import json
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path

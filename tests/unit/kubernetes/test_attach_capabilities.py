@@ -1,7 +1,5 @@
 """Which host is which pod or machine, what that adds to it, and what heal finds there by labels alone."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ real one does. A controller that injects nothing, and an object that cannot go, 
 that are not ready or of two releases in test_agents_in_pods.py; two runs at once in the tests of the lock.
 """
 
-from __future__ import annotations
-
 import re
 
 import anyio

@@ -1,7 +1,5 @@
 """What the faults of Chaos Mesh refuse, what its objects hold, and what its status is worth."""
 
-from __future__ import annotations
-
 import anyio
 import pytest
 from pydantic import ValidationError

@@ -1,7 +1,5 @@
 """The experiments on pods, against a Kubernetes in memory: each is right, and each is planned as the doctor says."""
 
-from __future__ import annotations
-
 import json
 
 import jsonschema

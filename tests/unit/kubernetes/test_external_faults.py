@@ -1,7 +1,5 @@
 """Faults of Chaos Mesh and Litmus keep their contract on a fake cluster, believe no status, and leave nothing."""
 
-from __future__ import annotations
-
 import anyio
 import pytest
 

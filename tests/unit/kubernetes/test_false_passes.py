@@ -3,8 +3,6 @@
 On real controllers: tests/contract/kubernetes.
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """An experiment of Chaos Toolkit becomes ours, and what has no equal is a place that has to be filled in."""
 
-from __future__ import annotations
-
 import json
 import re
 

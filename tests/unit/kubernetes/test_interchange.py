@@ -3,8 +3,6 @@
 The files here are our own, in the shape of theirs.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import textwrap

@@ -3,8 +3,6 @@
 The samples have, together, every key that is read. Each is changed at every place.
 """
 
-from __future__ import annotations
-
 import copy
 import datetime as dt
 import itertools

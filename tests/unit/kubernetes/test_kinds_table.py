@@ -1,7 +1,5 @@
 """The page of Kubernetes says of each kind of fault on pods whether it ever broke one."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

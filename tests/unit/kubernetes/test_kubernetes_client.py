@@ -1,7 +1,5 @@
 """The API server: errors that say what to do, calls that end, kubeconfigs that are read as kubectl reads them."""
 
-from __future__ import annotations
-
 import base64
 import datetime as dt
 import json

@@ -1,7 +1,5 @@
 """What the faults of Litmus refuse, what their engines hold, and what a ChaosResult is worth."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic import ValidationError
 

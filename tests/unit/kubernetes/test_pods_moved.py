@@ -1,7 +1,5 @@
 """A pod of an agent that is made again, with another address, in the middle of a run."""
 
-from __future__ import annotations
-
 import copy
 
 import anyio

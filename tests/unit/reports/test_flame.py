@@ -1,7 +1,5 @@
 """Flame graphs in the report, what grew beside them, and the same profiles for speedscope."""
 
-from __future__ import annotations
-
 import json
 import re
 

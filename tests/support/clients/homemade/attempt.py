@@ -1,7 +1,5 @@
 """One attempt at the operation, and a plain way to repeat it: what the home-made clients have in common."""
 
-from __future__ import annotations
-
 import http.client
 import time
 import urllib.error

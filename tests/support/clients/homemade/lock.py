@@ -1,7 +1,5 @@
 """Consul's sessions and locks, the three calls that a lock holder needs."""
 
-from __future__ import annotations
-
 import json
 import urllib.request
 

@@ -1,7 +1,5 @@
 """What of the library can be had in an attached datacenter, and why the rest cannot."""
 
-from __future__ import annotations
-
 import pytest
 
 from attached_estates import FakeEstate, attach_file, consul_target, of_nomad, of_vault

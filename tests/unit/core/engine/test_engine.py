@@ -1,7 +1,5 @@
 """Whole runs on a fake datacenter, in virtual time: steps at their times, faults that follow, guardrails."""
 
-from __future__ import annotations
-
 import anyio
 import pytest
 

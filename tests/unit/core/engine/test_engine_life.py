@@ -1,7 +1,5 @@
 """The whole life of a run on a fake datacenter, in virtual time, and what its errors come to."""
 
-from __future__ import annotations
-
 import errno
 
 import anyio

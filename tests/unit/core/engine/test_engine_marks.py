@@ -1,7 +1,5 @@
 """Marks in a run: the journal has them, nothing is broken for them, and a guardrail ends them."""
 
-from __future__ import annotations
-
 import pytest
 
 from engine_game import SLOW, Game

@@ -1,7 +1,5 @@
 """`when`: a step begins at an event, and the clock stands still until then. If it does not come, the run says so."""
 
-from __future__ import annotations
-
 import anyio
 import pytest
 

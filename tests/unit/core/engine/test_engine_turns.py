@@ -1,7 +1,5 @@
 """Faults that need an agent to themselves take turns on it, and only on it: a host may have agents of two products."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

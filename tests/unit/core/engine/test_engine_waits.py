@@ -1,7 +1,5 @@
 """`after`: a step comes after a fault that takes longer than planned, and everything else stands still meanwhile."""
 
-from __future__ import annotations
-
 import anyio
 import pytest
 

@@ -1,7 +1,5 @@
 """Events: the same on both ends of a wire, for the eyes that may see them, and harmless to the run they tell of."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

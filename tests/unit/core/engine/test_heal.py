@@ -1,7 +1,5 @@
 """What a dead run left is reverted from its journal alone, latest first; what lives, or has ended, is left alone."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

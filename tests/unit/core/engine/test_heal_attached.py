@@ -1,7 +1,5 @@
 """`heal --attach`: reverts, removes what loads left, and leaves audit lines, as a run's own actions do."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Runs against an attached datacenter, in virtual time: agents are fakes behind their URLs, the engine is real."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from dataclasses import replace

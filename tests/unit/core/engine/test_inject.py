@@ -1,7 +1,5 @@
 """A fault is on disk before it is applied, proven before the block is entered, and gone whatever leaves the block."""
 
-from __future__ import annotations
-
 import json
 
 import anyio

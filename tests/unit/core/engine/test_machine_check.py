@@ -2,8 +2,6 @@
 Disks with a size are file systems in memory: what does not fit this machine is refused before it runs.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace

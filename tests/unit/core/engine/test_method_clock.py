@@ -1,7 +1,5 @@
 """The method's clock: it stands still while a step waits, and everything after that comes later by as much."""
 
-from __future__ import annotations
-
 import itertools
 
 import anyio

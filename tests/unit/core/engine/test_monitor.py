@@ -1,7 +1,5 @@
 """What the engine knows of the last seconds: windows, statistics, and what was not measured."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict
 

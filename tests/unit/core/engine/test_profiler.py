@@ -1,7 +1,5 @@
 """When a run takes profiles: once when healthy, and once for each situation in which a promise is broken."""
 
-from __future__ import annotations
-
 import anyio
 import pytest
 

@@ -1,7 +1,5 @@
 """What the runner makes of the engine's process: its exit code counts as much as its words."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """What is known of operations while some of them wait: on the verdicts' definition of latency."""
 
-from __future__ import annotations
-
 import math
 import random
 

@@ -1,7 +1,5 @@
 """Clients under test run as the user who called sudo."""
 
-from __future__ import annotations
-
 import os
 import pwd
 

@@ -1,7 +1,5 @@
 """Clients: what YAML may say of them, what a service reports, and when a run with them counts."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import textwrap

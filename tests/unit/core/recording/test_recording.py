@@ -3,8 +3,6 @@ What an operation says beyond the columns of all: a reason as a code, and a deta
 Reading Go's profiles, and the difference of two.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import gzip

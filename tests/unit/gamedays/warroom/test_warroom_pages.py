@@ -70,9 +70,7 @@ class Site:
         sent, given = [], [{"type": "http.request", "body": data, "more_body": False}]
 
         async def receive():
-            if given:
-                return given.pop()
-            return await asyncio.Event().wait()
+            return given.pop() if given else await asyncio.Event().wait()
 
         async def send(message):
             sent.append(message)

@@ -1,7 +1,5 @@
 """Chaos Mesh as a service of a local datacenter: who gets a chaosd, who trusts whom, what is put into the server."""
 
-from __future__ import annotations
-
 import json
 import ssl
 from pathlib import Path

@@ -118,9 +118,7 @@ class Known:
             self.versions[job].insert(0, {**self.versions[job][0], "Stop": True})
             return {}
         known = {job: kept for job, kept in self.versions.items() if job != self.forgets}
-        if path == "/v1/jobs":
-            return [{"ID": job} for job in known]
-        return {"Versions": known[path.split("/")[3]]}
+        return [{"ID": job} for job in known] if path == "/v1/jobs" else {"Versions": known[path.split("/")[3]]}
 
 
 @ran

@@ -1,7 +1,5 @@
 """The replicated store in a simulated network: right under faults at random, and each bug is found by its story."""
 
-from __future__ import annotations
-
 from typing import get_args
 
 import pytest

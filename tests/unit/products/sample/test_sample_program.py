@@ -1,7 +1,5 @@
 """The programs of the sample do what they are there for: wrong as real ones were, and right where they are told so."""
 
-from __future__ import annotations
-
 import threading
 import time
 

@@ -1,7 +1,5 @@
 """The sample as a service: where its programs are, and what each is told."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
