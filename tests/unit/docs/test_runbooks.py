@@ -21,70 +21,16 @@ _BADGE = re.compile(
 )
 _BLOCK = re.compile(r"^```sh (?:observe|act|confirm)\b[^\n]*\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 
-TOOLS = frozenset(
-    {
-        "awk",
-        "bbolt",
-        "cat",
-        "chmod",
-        "chown",
-        "consul",
-        "curl",
-        "cut",
-        "date",
-        "df",
-        "find",
-        "grep",
-        "head",
-        "journalctl",
-        "jq",
-        "ls",
-        "mv",
-        "nft",
-        "nomad",
-        "paste",
-        "rm",
-        "sed",
-        "sort",
-        "ss",
-        "stat",
-        "sudo",
-        "systemctl",
-        "tail",
-        "tee",
-        "timeout",
-        "tr",
-        "vault",
-        "wc",
-    }
-)
+_TOOLS = """
+awk bbolt cat chmod chown consul curl cut date df find grep head journalctl jq ls mv nft nomad paste rm sed sort ss
+stat sudo systemctl tail tee timeout tr vault wc
+"""
+TOOLS = frozenset(_TOOLS.split())
 """What a rehearsal's host has: the vendors' commands, its stand-ins for a service manager, and an ordinary Linux."""
-SHELL = frozenset(
-    {
-        "break",
-        "case",
-        "continue",
-        "do",
-        "done",
-        "echo",
-        "elif",
-        "else",
-        "esac",
-        "exit",
-        "false",
-        "fi",
-        "for",
-        "if",
-        "in",
-        "printf",
-        "sleep",
-        "test",
-        "then",
-        "true",
-        "until",
-        "while",
-    }
-)
+_SHELL = """
+break case continue do done echo elif else esac exit false fi for if in printf sleep test then true until while
+"""
+SHELL = frozenset(_SHELL.split())
 _OPENS = re.compile(
     r"(?:^|\||&&|;|\$\(|\b(?:do|then|else|if|while|until)\s|!\s)\s*(?P<word>[A-Za-z][\w.-]*)(?![\w=])", re.MULTILINE
 )

@@ -19,53 +19,17 @@ KEPT = ROOT / "experiments/schema.json"
 MALFORMED = places.MALFORMED
 GOOD = places.GOOD
 
-CAN_SAY = {
-    "bad-load-name",
-    "condition-of-nothing",
-    "config-is-text",
-    "delay-with-unknown-unit",
-    "duration-without-unit",
-    "everything-at-once",
-    "follow-is-yes",
-    "fractional-keys",
-    "known-issue-without-place",
-    "load-is-a-list",
-    "long-lines",
-    "method-is-a-mapping",
-    "missing-api-version",
-    "missing-length",
-    "missing-with",
-    "negative-duration",
-    "negative-rate",
-    "no-faults",
-    "not-an-experiment",
-    "nothing-expected",
-    "null-section",
-    "playbook",
-    "rate-without-unit",
-    "root-is-a-list",
-    "root-is-text",
-    "selector-without-role",
-    "servers-is-text",
-    "servers-is-true",
-    "size-without-unit",
-    "step-is-text",
-    "title-is-empty",
-    "too-many-servers",
-    "two-hypotheses-in-one",
-    "unknown-choice",
-    "unknown-consul-role",
-    "unknown-fault",
-    "unknown-fault-parameter",
-    "unknown-hypothesis",
-    "unknown-hypothesis-parameter",
-    "unknown-key",
-    "unknown-load",
-    "unknown-load-parameter",
-    "unknown-nested-key",
-    "version-is-a-number",
-    "wrong-api-version",
-}
+_CAN_SAY = """
+bad-load-name condition-of-nothing config-is-text delay-with-unknown-unit duration-without-unit everything-at-once
+follow-is-yes fractional-keys known-issue-without-place load-is-a-list long-lines method-is-a-mapping
+missing-api-version missing-length missing-with negative-duration negative-rate no-faults not-an-experiment
+nothing-expected null-section playbook rate-without-unit root-is-a-list root-is-text selector-without-role
+servers-is-text servers-is-true size-without-unit step-is-text title-is-empty too-many-servers two-hypotheses-in-one
+unknown-choice unknown-consul-role unknown-fault unknown-fault-parameter unknown-hypothesis
+unknown-hypothesis-parameter unknown-key unknown-load unknown-load-parameter unknown-nested-key version-is-a-number
+wrong-api-version
+"""
+CAN_SAY = set(_CAN_SAY.split())
 """The malformed files in which a schema, too, can see what is wrong."""
 
 

@@ -12,65 +12,19 @@ from ruamel.yaml import YAML
 from hashidrill.core.util.redaction import MARK, SHORTEST, Redactor, fingerprint, is_secret_name
 
 TOKEN = 'b1gs-3cr/t+tok=n 4ü"x'
-NAMES = [
-    "encrypt",
-    "token",
-    "tokens",
-    "acl_token",
-    "CONSUL_HTTP_TOKEN",
-    "VAULT_TOKEN",
-    "X-Consul-Token",
-    "x-vault-token",
-    "password",
-    "db_password",
-    "secret",
-    "client_secret",
-    "SecretID",
-    "secret_id",
-    "private_key",
-    "PrivateKey",
-    "Authorization",
-    "AWS_SECRET_ACCESS_KEY",
-    "circonus_api_token",
-    "initial_management_token",
-    "CONSUL_HTTP_AUTH",
-    "gossip_key",
-    "unseal_keys",
-    "api-key",
-    "apiKey",
-    "passphrase",
-    "credentials",
-    "registry.password",
-]
-NO_NAMES = [
-    "token_ttl",
-    "tokenTTL",
-    "acl.token_ttl",
-    "enable_token_replication",
-    "enable_token_persistence",
-    "key_file",
-    "token_file",
-    "encrypt_verify_incoming",
-    "key",
-    "keys",
-    "kv-writes",
-    "PWD",
-    "PATH",
-    "node_name",
-    "secret_name",
-    "accessor_id",
-    "AccessorID",
-    "log_level",
-    "rate",
-    "monkey",
-    "",
-    "-",
-    "tokenizer",
-    "max_password_length",
-    "tokens.latency",
-    "secrets.errors",
-    "secrets.level",
-]
+_NAMES = """
+encrypt token tokens acl_token CONSUL_HTTP_TOKEN VAULT_TOKEN X-Consul-Token x-vault-token password db_password
+secret client_secret SecretID secret_id private_key PrivateKey Authorization AWS_SECRET_ACCESS_KEY
+circonus_api_token initial_management_token CONSUL_HTTP_AUTH gossip_key unseal_keys api-key apiKey passphrase
+credentials registry.password
+"""
+NAMES = _NAMES.split()
+_NO_NAMES = """
+token_ttl tokenTTL acl.token_ttl enable_token_replication enable_token_persistence key_file token_file
+encrypt_verify_incoming key keys kv-writes PWD PATH node_name secret_name accessor_id AccessorID log_level rate
+monkey - tokenizer max_password_length tokens.latency secrets.errors secrets.level
+"""
+NO_NAMES = [*_NO_NAMES.split(), ""]
 
 letters = st.characters(exclude_categories=("Cs", "Cc", "Cn", "Co", "Cf", "Zl", "Zp"))
 secrets = st.text(letters, min_size=SHORTEST, max_size=60).filter(

@@ -18,57 +18,22 @@ from hashidrill.products.consul.loads import cas, kv, locks, watch
 from hashidrill.testing.recordings import RecordingBuilder
 
 DEEP = ["[" * 60_000, '{"a":' * 12_000, "[" * 60_000 + "]" * 60_000]
-OURS = {
-    "products/sample/store.py",
-    "products/sample/store_program.py",
-    "clients/audit/report.py",
-    "clients/audit/tree.py",
-    "clients/retry/timed_taps.py",
-    "core/engine/load_generator.py",
-    "core/loads/in_generator.py",
-    "core/protocols/events.py",
-    "core/recording/journal.py",
-    "core/recording/writer.py",
-    "core/util/processes.py",
-    "core/util/enter.py",
-    "core/util/safe_json.py",
-    "core/util/redaction.py",
-    "gamedays/training/inside/cell.py",
-    "gamedays/training/inside/client.py",
-    "gamedays/training/inside/own.py",
-    "gamedays/training/inside/rotation.py",
-    "gamedays/warroom/serving.py",
-    "lab/local/hosts.py",
-    "lab/local/inside/diskd.py",
-    "lab/local/inside/hostd.py",
-    "lab/local/inside/systemctl.py",
-    "lab/provision/machine.py",
-    "lab/provision/machine_trials.py",
-    "lab/runs/in_sandbox.py",
-    "lab/runs/launch.py",
-    "lab/sandbox/init.py",
-    "lab/sandbox/janitor.py",
-    "lab/sandbox/rpc.py",
-    "lab/sandbox/sandbox.py",
-    "lab/up/keeper.py",
-    "lab/up/running.py",
-    "products/sample/program.py",
-    "products/vault/operator.py",
-    "staging/carriers/shell.py",
-    "staging/carriers/inside/agent.py",
-    "staging/carriers/inside/armed.py",
-    "staging/carriers/inside/observers.py",
-    "staging/carriers/inside/host_faults.py",
-    "staging/carriers/inside/notes.py",
-    "staging/carriers/inside/restart.py",
-    "staging/carriers/inside/slowdown.py",
-    "staging/generators/conductor.py",
-    "staging/generators/worker.py",
-    "testing/consul.py",
-    "testing/faults.py",
-    "testing/nomad.py",
-    "testing/vault.py",
-}
+_OURS = """
+products/sample/store.py products/sample/store_program.py clients/audit/report.py clients/audit/tree.py
+clients/retry/timed_taps.py core/engine/load_generator.py core/loads/in_generator.py core/protocols/events.py
+core/recording/journal.py core/recording/writer.py core/util/processes.py core/util/enter.py core/util/safe_json.py
+core/util/redaction.py gamedays/training/inside/cell.py gamedays/training/inside/client.py
+gamedays/training/inside/own.py gamedays/training/inside/rotation.py gamedays/warroom/serving.py lab/local/hosts.py
+lab/local/inside/diskd.py lab/local/inside/hostd.py lab/local/inside/systemctl.py lab/provision/machine.py
+lab/provision/machine_trials.py lab/runs/in_sandbox.py lab/runs/launch.py lab/sandbox/init.py lab/sandbox/janitor.py
+lab/sandbox/rpc.py lab/sandbox/sandbox.py lab/up/keeper.py lab/up/running.py products/sample/program.py
+products/vault/operator.py staging/carriers/shell.py staging/carriers/inside/agent.py
+staging/carriers/inside/armed.py staging/carriers/inside/observers.py staging/carriers/inside/host_faults.py
+staging/carriers/inside/notes.py staging/carriers/inside/restart.py staging/carriers/inside/slowdown.py
+staging/generators/conductor.py staging/generators/worker.py testing/consul.py testing/faults.py testing/nomad.py
+testing/vault.py
+"""
+OURS = set(_OURS.split())
 """Modules whose json.loads reads what another process of ours wrote, or that catch RecursionError by themselves.
 
 Those of `carriers/inside` run on hosts that have no hashidrill, and read what nft, tc and they themselves print."""
