@@ -1,4 +1,6 @@
-"""leader_elected, leadership_leaves and leadership_stays."""
+"""leader_elected, leadership_leaves and leadership_stays.
+Do writes go on while leadership moves about?
+"""
 
 import pytest
 
@@ -233,3 +235,67 @@ class TestLeadershipStays:
         for t in range(4, 50):
             builder.sample("raft.term", float(t), at=t, host="consul-3").sample("raft.term", 9, at=t, host="consul-1")
         assert check(builder.leader(), "leadership_stays")
+
+
+LEADERS = ("consul-1", "consul-2", "consul-3", "consul-1")
+
+
+def moving(t):
+    """Another leader every five seconds of the method, half a second after the last one was lost."""
+    turn, since = divmod(t - 10, 5)
+    if turn < 0:
+        return LEADERS[0]
+    return "" if turn and since < 0.5 and turn < 4 else LEADERS[min(int(turn), 3)]
+
+
+@pytest.fixture
+def moving_about(tmp_path):
+    return RecordingBuilder(tmp_path / "run").fault("process.pause", "consul-1", at=10, until=30).leader(moving)
+
+
+def survives(moving_about, **params):
+    return hypothesis.get("survives_leader_changes").check(moving_about.build(), {"load": "kv-writes", **params})
+
+
+def test_holds_when_writes_go_on_through_every_change(moving_about):
+    lost = lambda t: "fail" if 10 < t < 30 and (t - 10) % 5 < 0.5 else "ok"  # noqa: E731
+    held = survives(moving_about.load("kv-writes", outcome=lost))
+    assert held.figures["leader_changes"] == 3
+    assert held.figures["leaders"] == 3
+    assert held.figures["longest_stall_s"] == pytest.approx(0.52, abs=0.03)
+
+
+def test_a_planted_stall_is_caught(moving_about):
+    stalls = lambda t: "unknown" if 15 <= t < 22 else "ok"  # noqa: E731
+    with pytest.raises(Broken, match=r"no operation was acknowledged for 7\.02s \(15\.0s into the run\)") as broken:
+        survives(moving_about.load("kv-writes", outcome=stalls))
+    assert "then consul-2 15.5s into the run" in broken.value.text
+
+
+def test_one_long_answer_for_all_is_a_stall_too(moving_about):
+    """Nothing failed, but all that was due in six seconds was answered at their end."""
+    with pytest.raises(Broken):
+        survives(moving_about.load("kv-writes", latency=lambda t: 21.0 - t if 15 <= t < 21 else 0.01))
+
+
+BLINKS = lambda t: "" if 12 <= t < 14 else "consul-1"  # noqa: E731
+
+
+@pytest.mark.parametrize("leader", [BLINKS, "consul-1"], ids=["seen gone", "never seen gone"])
+def test_a_leader_that_is_elected_again_is_a_change(tmp_path, leader):
+    moving_about = RecordingBuilder(tmp_path / "run").fault("process.restart", "consul-1", at=10, until=30)
+    moving_about.leader(leader, term=lambda t: 2 if t < 13 else 3)
+    assert survives(moving_about.load("kv-writes"), changes=1).figures["leader_changes"] == 1
+
+
+@pytest.mark.parametrize("term", [2, None])
+def test_a_leader_that_comes_back_in_its_term_or_in_an_unknown_one_is_no_change(tmp_path, term):
+    moving_about = RecordingBuilder(tmp_path / "run").fault("process.pause", "consul-1", at=10, until=30)
+    moving_about.leader(BLINKS, term=lambda _: term)
+    with pytest.raises(HypothesisInvalidError, match="changed 0 times, expected at least 1"):
+        survives(moving_about.load("kv-writes"), changes=1)
+
+
+def test_too_few_changes_are_invalid(moving_about):
+    with pytest.raises(HypothesisInvalidError, match="changed 3 times, expected at least 4"):
+        survives(moving_about.load("kv-writes"), changes=4)

@@ -1,8 +1,11 @@
-"""`hashidrill run --plan` says what would be touched, in order, and touches nothing."""
+"""`hashidrill run --plan` says what would be touched, in order, and touches nothing.
+`hashidrill staging proxies` prints a populate file, and nothing else.
+"""
 
 import datetime as dt
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import anyio
 import pytest
@@ -12,12 +15,14 @@ from attached_estates import FakeEstate, consul_target, of_nomad
 from hashidrill.core.errors import UsageError
 from hashidrill.core.experiment.attached import attached_to
 from hashidrill.core.experiment.documents import Document
+from hashidrill.faces.cli import toxiproxy as command
 from hashidrill.faces.cli.app import app
 from hashidrill.faces.cli.plan import show
 from hashidrill.staging.attach.interlocks import open_interlocks
 from hashidrill.staging.attach.login import Login
 from hashidrill.staging.attach.plan import plan_of
 from hashidrill.staging.interlocks.arming import Arming
+from virtual_time import run
 
 METHOD = [
     {"fault": "consul.leader.transfer", "on": "consul:leader", "for": "5s", "at": "10s"},
@@ -141,3 +146,25 @@ def test_the_job_of_the_workers_is_in_it_before_their_loads(tmp_path, capsys):
 def test_both_options_are_about_an_existing_datacenter(option):
     with pytest.raises(UsageError, match="name it with --attach"):
         CliRunner().invoke(app, ["run", "raft/slow-leader-disk", option], catch_exceptions=False)
+
+
+@pytest.fixture
+def there(tmp_path, monkeypatch):
+    target = consul_target(tmp_path)
+    estate = run(FakeEstate().found(target))
+    monkeypatch.setattr(command, "attached", lambda _: SimpleNamespace(estate=estate))
+    return tmp_path / "staging.yaml"
+
+
+def test_it_is_what_toxiproxy_takes_as_its_config(there, capsys):
+    command.proxies(attach=there, listen="127.0.0.1", first_port=30000)
+    proxies = json.loads(capsys.readouterr().out)
+    assert [sorted(one) for one in proxies] == [["enabled", "listen", "name", "upstream"]] * 7
+    assert proxies[0]["listen"] == "127.0.0.1:30000"
+
+
+@pytest.mark.parametrize("port", [65_535, 0])
+def test_what_cannot_be_is_refused(there, capsys, port):
+    with pytest.raises(UsageError, match="proxies need as many ports"):
+        command.proxies(attach=there, listen="127.0.0.1", first_port=port)
+    assert capsys.readouterr().out == ""
