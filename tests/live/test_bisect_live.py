@@ -1,6 +1,7 @@
 """`hashidrill bisect`, as a person types it, on real runs."""
 
 import json
+import shlex
 
 import pytest
 
@@ -32,18 +33,7 @@ def test_the_changed_key_that_breaks_a_real_datacenter_is_found_after_an_interru
     (tmp_path / "bad.hcl").write_text(BAD)
 
     first = hashidrill(
-        "bisect",
-        "--experiment",
-        "small.yaml",
-        "--good",
-        "good.hcl",
-        "--bad",
-        "bad.hcl",
-        "--log",
-        "log.jsonl",
-        "--tries",
-        "3",
-        "--json",
+        *shlex.split("bisect --experiment small.yaml --good good.hcl --bad bad.hcl --log log.jsonl --tries 3 --json"),
         cwd=tmp_path,
         within_s=200,
     )
@@ -97,14 +87,7 @@ def searched(folder, good: str, bad: str) -> dict:
     (folder / "good.hcl").write_text(good)
     (folder / "bad.hcl").write_text(bad)
     done = hashidrill(
-        "bisect",
-        "--experiment",
-        "small.yaml",
-        "--good",
-        "good.hcl",
-        "--bad",
-        "bad.hcl",
-        "--json",
+        *shlex.split("bisect --experiment small.yaml --good good.hcl --bad bad.hcl --json"),
         cwd=folder,
         within_s=1500,
     )

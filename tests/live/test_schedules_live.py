@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import time
 
 import httpx2
@@ -86,17 +87,9 @@ def test_a_job_fires_twice_once_after_the_leader_changed_and_both_runs_are_in_th
             user.environment |= {"NOMAD_ADDR": nomad.url, HISTORY: str(history)}
             # its clients run as one user, and are no other's
             done = user(
-                "schedule",
-                "raft/frozen-leader",
-                "--cron",
-                "* * * * *",
-                "--nomad",
-                "--submit",
-                "--node",
-                "any",
-                "--user",
-                "",
-                "--command",
+                *shlex.split(
+                    "schedule raft/frozen-leader --cron '* * * * *' --nomad --submit --node any --user '' --command"
+                ),
                 planted(user),
             )
             assert done.returncode == 0, done.stderr

@@ -1,6 +1,7 @@
 """64 commits of the ingest service of the sample, one of which makes each worker new; and a bisection of them."""
 
 import json
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,12 +72,7 @@ def bisected(history: History, *more: str, within_s: float = 1500) -> dict[str, 
         "python3 -m py_compile ingest.py",
         "--client",
         CLIENT,
-        "--figure",
-        "ingest.latency.p99",
-        "--factor",
-        "1.5",
-        "--duet",
-        "--json",
+        *shlex.split("--figure ingest.latency.p99 --factor 1.5 --duet --json"),
         *more,
         cwd=history.top,
         within_s=within_s,

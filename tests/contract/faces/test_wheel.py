@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -41,13 +42,7 @@ def installed(tmp_path_factory):
     # the versions of the lock, so that a release of today breaks no test; what is asked for, the wheel says
     run(
         uv,
-        "export",
-        "--quiet",
-        "--frozen",
-        "--no-emit-project",
-        "--no-hashes",
-        "--all-groups",
-        "--output-file",
+        *shlex.split("export --quiet --frozen --no-emit-project --no-hashes --all-groups --output-file"),
         folder / "versions.txt",
         cwd=ROOT,
     )
