@@ -208,20 +208,15 @@ class TestTheSchema:
     @pytest.mark.parametrize(
         "text",
         [
-            BASE + "metadata: {name: x, title: x, why: x}\n",
-            BASE.replace("servers: 3", "servers: three"),
-            OVER.replace("metadata: {name: over, title: Over a base, why: To see what is merged}\n", ""),
-            OVER.replace("extends: base.yaml\n", ""),
-            OVER.replace("base.yaml", "[base.yaml]"),
-            OVER.replace("for: 5s}", "for: 5}"),
-        ],
-        ids=[
-            "base with metadata",
-            "wrong value in a base",
-            "no metadata",
-            "parts without a base",
-            "list",
-            "wrong value",
+            pytest.param(BASE + "metadata: {name: x, title: x, why: x}\n", id="base with metadata"),
+            pytest.param(BASE.replace("servers: 3", "servers: three"), id="wrong value in a base"),
+            pytest.param(
+                OVER.replace("metadata: {name: over, title: Over a base, why: To see what is merged}\n", ""),
+                id="no metadata",
+            ),
+            pytest.param(OVER.replace("extends: base.yaml\n", ""), id="parts without a base"),
+            pytest.param(OVER.replace("base.yaml", "[base.yaml]"), id="list"),
+            pytest.param(OVER.replace("for: 5s}", "for: 5}"), id="wrong value"),
         ],
     )
     def test_refuses(self, valid, text):

@@ -196,26 +196,22 @@ class TestDamage:
     @pytest.mark.parametrize(
         "change",
         [
-            lambda text: text.replace(b'"noop"', b'"nope"', 1),
-            lambda text: text.replace(b'"phase": "recovery"', b'"phase": "recovers"'),
-            lambda text: b"".join(line for line in text.splitlines(keepends=True) if b"fault.gone" not in line),
-            lambda text: text.replace(b'{"t_ns": 30000000000', b'{"t_ns": 29000000000'),
-            lambda text: text + b'{"t_ns": 1, "wall": 1, "event": "note", "text": "later"}\n',
-            lambda text: text + b"\0\0\0",
-            lambda text: text + text.splitlines(keepends=True)[-1],
-            lambda text: text.replace(b'"outcome": "complete"', b'"outcome": "guardrail"'),
-            lambda text: text.replace(b'"event": "phase"', b'"event": "ph', 1),
-        ],
-        ids=[
-            "a word",
-            "a phase",
-            "a line is gone",
-            "a time",
-            "a line more",
-            "bytes after its end",
-            "two ends",
-            "another end",
-            "a torn line",
+            pytest.param(lambda text: text.replace(b'"noop"', b'"nope"', 1), id="a word"),
+            pytest.param(lambda text: text.replace(b'"phase": "recovery"', b'"phase": "recovers"'), id="a phase"),
+            pytest.param(
+                lambda text: b"".join(line for line in text.splitlines(keepends=True) if b"fault.gone" not in line),
+                id="a line is gone",
+            ),
+            pytest.param(lambda text: text.replace(b'{"t_ns": 30000000000', b'{"t_ns": 29000000000'), id="a time"),
+            pytest.param(
+                lambda text: text + b'{"t_ns": 1, "wall": 1, "event": "note", "text": "later"}\n', id="a line more"
+            ),
+            pytest.param(lambda text: text + b"\0\0\0", id="bytes after its end"),
+            pytest.param(lambda text: text + text.splitlines(keepends=True)[-1], id="two ends"),
+            pytest.param(
+                lambda text: text.replace(b'"outcome": "complete"', b'"outcome": "guardrail"'), id="another end"
+            ),
+            pytest.param(lambda text: text.replace(b'"event": "phase"', b'"event": "ph', 1), id="a torn line"),
         ],
     )
     def test_a_journal_that_was_changed_makes_it_invalid(self, recorded, change):
