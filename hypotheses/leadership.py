@@ -2,6 +2,7 @@
 
 All hypotheses here read the majority's view of the leader, and the Raft term in which the leader says that it leads. A
 new term is an election, even if the same server wins it. Both views are sampled: times are exact to one probe interval.
+The leader is that of the product that the fault hits: Nomad's under a fault on an agent of Nomad, otherwise Consul's.
 """
 
 import numpy as np
@@ -26,18 +27,20 @@ def leader_elected(recording: Recording, *, within: Duration = Duration("10s"), 
 
     The time starts at the loss: when the leader last said that it leads, or when the fault began if the leader has said
     nothing since. So it includes the time to notice the loss. Each loss while a fault is in force counts. The same
-    server may win again: a new term is an election. Consul's own budget is 2 to 4 s at `raft_multiplier: 1`, and 10 to
-    20 s at the default of 5. INVALID if the fault does not remove the leader (see `leadership_leaves`), or if the
-    leader's term is unknown and nothing else shows whether there was an election, or when the leader was lost.
+    server may win again: a new term is an election. Under a fault on Nomad's agents the leader is Nomad's. Consul's own
+    budget is 2 to 4 s at `raft_multiplier: 1`, and 10 to 20 s at the default of 5. INVALID if the fault does not remove
+    the leader (see `leadership_leaves`), or if the leader's term is unknown and nothing else shows whether there was an
+    election, or when the leader was lost.
     """
     took_s: dict[str, float] = {}
     for window in measure.faults(recording, fault):
         started_ns, ended_ns = in_force(recording, window)
         watched_ns = _watched_until(recording, window)
-        seen = _without_blips(measure.reigns(recording, started_ns, watched_ns))
-        lost = measure.absences(recording, seen, started_ns, ended_ns)
+        signal = measure.leader_signal(window)
+        seen = _without_blips(measure.reigns(recording, started_ns, watched_ns, signal))
+        lost = measure.absences(recording, seen, started_ns, ended_ns, signal)
         if not lost:
-            _same_term(recording, seen[0].host, started_ns, min(ended_ns, watched_ns))
+            _same_term(recording, seen[0].host, started_ns, min(ended_ns, watched_ns), signal)
             continue
         name = _name(recording, window)
         for each in lost:
@@ -68,12 +71,12 @@ def leadership_leaves(recording: Recording, *, fault: str, within: Duration) -> 
     """Leadership moves away from the faulted leader at most `within` after the fault is applied.
 
     Raft's heartbeats do not wait for the disk, so a leader with a slow disk keeps leading and every write waits for it
-    (hashicorp/consul#22064, #3552; hashicorp/raft#503). This expectation catches that.
+    (hashicorp/consul#22064, #3552; hashicorp/raft#503).
     """
     took_s: list[float] = []
     for window in measure.faults(recording, fault):
         started_ns, ended_ns = in_force(recording, window)
-        seen = measure.reigns(recording, started_ns, ended_ns)
+        seen = measure.reigns(recording, started_ns, ended_ns, measure.leader_signal(window))
         if seen[0].host != window.host:
             continue
         name = _name(recording, window)
@@ -97,6 +100,7 @@ def leadership_leaves(recording: Recording, *, fault: str, within: Duration) -> 
     if not took_s:
         raise HypothesisInvalidError(
             f"{fault} hit no host that led at that moment, so leadership had no host to leave: use `on: consul:leader`"
+            " or `on: nomad:leader`"
         )
     return Held(
         f"leadership left the faulted host {seconds(max(took_s))} after {fault} (allowed: {within})",
@@ -113,11 +117,12 @@ def leadership_stays(recording: Recording, *, fault: str | None = None, grace: D
     an election, whichever server wins it. INVALID if the leader did not report its term.
     """
     if fault is None:
-        spans = [(measure.method(recording)[0], measure.loads_end_ns(recording))]
+        spans = [(measure.method(recording)[0], measure.loads_end_ns(recording), "raft.leader")]
     else:
-        spans = [in_force(recording, window) for window in measure.windows(recording, fault)]
-    for start_ns, end_ns in spans:
-        seen = measure.reigns(recording, start_ns, end_ns)
+        windows = measure.windows(recording, fault)
+        spans = [(*in_force(recording, window), measure.leader_signal(window)) for window in windows]
+    for start_ns, end_ns, signal in spans:
+        seen = measure.reigns(recording, start_ns, end_ns, signal)
         if not any(reign.host for reign in seen):
             raise HypothesisInvalidError(f"the probe saw no leader at all from {when(start_ns)} on")
         leader = next(reign.host for reign in seen if reign.host)
@@ -132,7 +137,7 @@ def leadership_stays(recording: Recording, *, fault: str | None = None, grace: D
             + f"\nleaders: {_story(seen)}\nhint: {_ELECTION}",
             changes=len(wrong),
         )
-        term = _same_term(recording, leader, start_ns, end_ns)
+        term = _same_term(recording, leader, start_ns, end_ns, signal)
     return Held(f"{leader} stayed the leader, in term {term:g}", leader=leader, changes=0)
 
 
@@ -226,12 +231,12 @@ def _without_blips(seen: list[Reign]) -> list[Reign]:
     return kept
 
 
-def _same_term(recording: Recording, leader: str, start_ns: int, end_ns: int) -> float:
+def _same_term(recording: Recording, leader: str, start_ns: int, end_ns: int, signal: str) -> float:
     """The term in which the leader led all the time. Raises HypothesisInvalidError if it is unknown at either end.
 
     Terms only grow: if the first and the last are the same, all between them are.
     """
-    said = measure.terms_led(recording, leader, start_ns, end_ns + int(SILENT_S * SECOND))
+    said = measure.terms_led(recording, leader, start_ns, end_ns + int(SILENT_S * SECOND), signal)
     late = [term for t_ns, term in said if t_ns >= end_ns][:1]
     lately = [term for t_ns, term in said if end_ns - _LOOKS_NS <= t_ns < end_ns]
     if not said or said[0][0] > start_ns or said[0][1] not in {*late, *lately}:

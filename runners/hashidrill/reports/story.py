@@ -305,12 +305,13 @@ def _leader(recording: Recording, t_ns: int) -> str:
 
 
 def _reigns(recording: Recording, start_ns: int) -> list[measure.Reign]:
-    for lane in lanes():
-        if lane.names:
-            try:
-                return measure.reigns(recording, start_ns, max(_loads_end(recording), start_ns + 1), lane.signal)
-            except _NOT_READ:
-                continue
+    """Those of the product that the first fault hit, if they are known."""
+    signals = [measure.leader_signal(window) for window in recording.faults[:1]]
+    for signal in [*signals, *(lane.signal for lane in lanes() if lane.names)]:
+        try:
+            return measure.reigns(recording, start_ns, max(_loads_end(recording), start_ns + 1), signal)
+        except _NOT_READ:
+            continue
     return []
 
 

@@ -101,6 +101,7 @@ class RecordingBuilder:
         params: Mapping[str, Any] | None = None,
         step: int | None = None,
         name: str | None = None,
+        agent: str = "consul",
     ) -> Self:
         """One fault on one host. `until=None`: never reverted; `failed`: apply raised this.
 
@@ -115,7 +116,7 @@ class RecordingBuilder:
             times = {"at": f"{max(at - 10, 0):g}s", "for": f"{(until or at + 20) - at:g}s"}
             named = {"name": name} if name else {}
             self._method.append({**named, "fault": kind, "on": f"host:{host}", **times})
-        target = {"host": host, "address": self._address(host), "agent": "consul"}
+        target = {"host": host, "address": self._address(host), "agent": agent}
         self.event(
             "fault.intent",
             at=at,

@@ -131,6 +131,29 @@ class TestLeaderElected:
             check(builder.load("kv-writes"), "leader_elected")
 
 
+@pytest.mark.lie
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("leader_elected", {"within": "4s"}),
+        ("leadership_leaves", {"fault": "process.kill", "within": "4s"}),
+        ("leadership_stays", {"fault": "process.kill"}),
+    ],
+)
+def test_a_fault_on_nomads_leader_is_judged_by_nomads_leader_and_not_by_consuls(tmp_path, name, params):
+    """An election of Consul in the same seconds is none of Nomad's, nor is Consul's leader that stays."""
+
+    def run(folder, consul, nomad):
+        fault = RecordingBuilder(tmp_path / folder).fault("process.kill", "consul-1", at=10, until=30, agent="nomad")
+        return fault.leader(consul).leader(nomad, signal="nomad.leader")
+
+    stays = name == "leadership_stays"
+    good, slow = ("consul-1", handover(11, 13)) if stays else (handover(11, 13), handover(11, 28))
+    assert check(run("good", slow, good), name, **params)
+    with pytest.raises(Broken):
+        check(run("bad", good, slow), name, **params)
+
+
 class TestLeadershipLeaves:
     @pytest.fixture
     def builder(self, tmp_path):

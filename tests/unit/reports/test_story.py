@@ -49,6 +49,14 @@ def test_three_sentences_say_what_broke_what_users_noticed_and_who_led(builder):
     )
 
 
+def test_who_led_is_told_of_the_product_that_was_hit(builder):
+    run = builder.fault("process.kill", "consul-1", at=11, until=20, agent="nomad").load("batch")
+    run.leader("consul-2").leader(lambda at: "consul-1" if at < 12 else "consul-3", signal="nomad.leader")
+    broke, *_, over = story(run.build(), passing()).sentences
+    assert "hit consul-1, then the leader, for" in broke
+    assert over == "Leader: consul-1, then consul-3 from 12.0 s."
+
+
 def asks(run, *changes, client="client-1", until=50):
     """What the probe of a client agent says each second: (from when, the servers); None is a look that failed."""
     for at in range(4, until):

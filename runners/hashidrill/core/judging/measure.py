@@ -361,6 +361,12 @@ def elected_again(before: Reign, after: Reign) -> bool:
     return known and after.host == before.host and after.term != before.term
 
 
+def leader_signal(window: FaultWindow | MarkWindow) -> str:
+    """The signal of the leader that a fault concerns: Nomad's if it hits an agent of Nomad, otherwise Consul's."""
+    own = f"{window.agent}.leader" if isinstance(window, FaultWindow) else ""
+    return own if any(lane.signal == own for lane in lanes()) else "raft.leader"
+
+
 def reigns(recording: Recording, start_ns: int, end_ns: int, signal: str = "raft.leader") -> list[Reign]:
     """The leaders between the two moments, as the majority saw them. The first one began before or at `start_ns`.
 
@@ -484,7 +490,7 @@ def not_the_same_process_ns(recording: Recording, label: str, start_ns: int, end
 
 def looks_of_load(recording: Recording, load: str) -> tuple[Int64s, Bools]:
     """The times of a load's looks, and which of them succeeded. Each sample of the load is a look, except samples of
-    its level, which are made on change.
+    its level, which are made on change, and samples made after it was stopped, which sum up what it did.
 
     Empty for a load without looks.
     """
@@ -494,6 +500,8 @@ def looks_of_load(recording: Recording, load: str) -> tuple[Int64s, Bools]:
         return np.zeros(0, np.int64), np.zeros(0, np.bool_)
     t_ns = np.concatenate([series.t_ns for series in found])
     order = np.argsort(t_ns, kind="stable")
+    if "method" in recording.phases:
+        order = order[t_ns[order] <= loads_end_ns(recording)]
     return t_ns[order], ~np.isnan(np.concatenate([series.value for series in found])[order])
 
 

@@ -224,3 +224,12 @@ def test_an_operation_that_was_reported_twice_counts_once(tmp_path):
     run = RecordingBuilder(tmp_path / "run").load("kv-writes", end=5)
     run._operations *= 2
     assert len(run.build().operations("kv-writes")) == 50
+
+
+def test_what_a_load_samples_after_it_was_stopped_is_no_look_of_it(tmp_path):
+    """`nomad.dispatch` samples the fate of each dispatch at the end, all within milliseconds."""
+    run = RecordingBuilder(tmp_path / "run").fault("noop", at=10, until=30).load("batch", rate=2)
+    for number in range(30):
+        run.sample("batch.work", 0.0, at=50.1 + number / 1000, text=f"run-{number} waits")
+    [judged] = judge(run.expect("writes_recover", load="batch", within="5s").build()).judgements
+    assert judged.finding is Finding.HELD, judged.text
