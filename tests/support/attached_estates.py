@@ -96,8 +96,9 @@ def of_vault() -> dict[tuple[str, str], Any]:
     }
 
 
-def of_nomad() -> dict[tuple[str, str], Any]:
-    """What a Nomad of one server and two nodes says; `node-2` is on a host that Consul knows as `client-1`."""
+def of_nomad(servers: int = 1) -> dict[tuple[str, str], Any]:
+    """What a Nomad of so many servers and two nodes says; `node-2` is on a host that Consul knows as `client-1`."""
+    places = [(f"nomad-{n}.global", f"10.73.0.2{n}") for n in range(1, servers + 1)]
     tags = {"role": "nomad", "region": "global", "dc": "dc1", "build": "1.10.5"}
     stubs = [
         {
@@ -114,10 +115,13 @@ def of_nomad() -> dict[tuple[str, str], Any]:
     ]
     return {
         ("nomad", "/v1/agent/members"): {
-            "Members": [{"Name": "nomad-1.global", "Addr": "10.73.0.21", "Tags": tags, "Status": "alive"}]
+            "Members": [{"Name": name, "Addr": at, "Tags": tags, "Status": "alive"} for name, at in places]
         },
         ("nomad", "/v1/operator/raft/configuration"): {
-            "Servers": [{"Node": "nomad-1.global", "Address": "10.73.0.21:4647", "Leader": True, "Voter": True}]
+            "Servers": [
+                {"Node": name, "Address": f"{at}:4647", "Leader": name == "nomad-1.global", "Voter": True}
+                for name, at in places
+            ]
         },
         ("nomad", "/v1/nodes"): stubs,
         **{

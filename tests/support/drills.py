@@ -37,8 +37,9 @@ def experiment(
     guardrails=(),
     servers=1,
     clients=0,
+    beside=None,
 ):
-    """Write an experiment that takes some ten seconds; returns its path."""
+    """Write an experiment that takes some ten seconds; returns its path. `beside`: products beside Consul."""
     document = {
         "apiVersion": "hashidrill/v1",
         "kind": "Experiment",
@@ -48,7 +49,8 @@ def experiment(
                 "servers": servers,
                 "clients": clients,
                 "config": {"performance": {"raft_multiplier": 1}},
-            }
+            },
+            **(beside or {}),
         },
         "load": load or {"kv-writes": {"kind": "consul.kv.write", "rate": "30/s", "keys": 50, "value": "128B"}},
         "steady_state": {"for": steady, "within": within, "require": require or ["kv-writes.latency.p50 < 500ms"]},

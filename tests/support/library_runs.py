@@ -20,6 +20,7 @@ OF_KUBERNETES = {
     "kubernetes/consul-io-latency": "refused on our node: toda, which slows the volume, is Rust and on no registry",
     "kubernetes/node-drain-with-quorum": "refused on our node: all three servers are on it",
     "kubernetes/vault-active-pod-killed": "tests/live/kubernetes/test_pods_nightly.py runs it on a node with pods",
+    "kubernetes/nomad-leader-pod-killed": "tests/live/kubernetes/test_pods_nightly.py runs it on a node with pods",
 }
 """Name of an experiment: where it is run, or why not. tests/unit/kubernetes/test_experiments_in_pods.py plans each."""
 OF_OTHER_TIERS = (

@@ -6,22 +6,19 @@ HASHIDRILL_KILLS (20) killed runners, HASHIDRILL_ALONE (1) of them left to the o
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import secrets
 import signal
 import subprocess
 import time
-import urllib.request
 from contextlib import suppress
-from functools import partial
 
 import pytest
 
 import drills
-from kubernetes import vault
-from kubernetes.drill import ATTACH, HASHIDRILL, KILLED, LACKS, PARTITION, SKEWED, proven, verdict
+from kubernetes import nomad, vault
+from kubernetes.drill import HASHIDRILL, KILLED, PARTITION, SKEWED, proven, verdict
 from polled import wait
 from real_chaos_runs import of_journal
 
@@ -40,11 +37,6 @@ def end(pids):
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-
-
-def put(url, body):
-    asked = urllib.request.Request(url, json.dumps(body).encode(), method="PUT")
-    urllib.request.urlopen(asked, timeout=5).read()
 
 
 @pytest.mark.timeout(1500 * REPEATS)
@@ -75,19 +67,51 @@ def test_a_killed_vault_is_unsealed_by_its_seal_and_serves_again(drill, binary, 
     token = vault.install(node, binary("vault").path, namespace)
     tell(f"three Vault servers are unsealed after {time.monotonic() - began:.1f} s")
     (drill.folder / "vault-token").write_text(token)
-    file = drill.folder / "vault.yaml"
-    said = ATTACH.format(kubeconfig=node.inside, namespace=namespace, more=LACKS, consul="{}")
-    file.write_text(said.replace("consul: {}}", "consul: {}, vault: {token_file: vault-token}}"))
+    file = drill.beside("vault", "{token_file: vault-token}", kubeconfig=node.inside)
     name = "kubernetes/vault-active-pod-killed"
     for number in range(REPEATS):
-        for pod in node.get("-n", namespace, "pods", "-l", "app.kubernetes.io/name=vault")["items"]:
-            named, address = pod["metadata"]["name"], pod["status"]["podIP"]
-            service = {"Service": "vault", "Address": address, "Port": 8200}
-            catalog = f"http://{drill.addresses()[0]}:8500/v1/catalog/register"
-            node.call_inside(partial(put, catalog, {"Node": named, "Address": address, "Service": service}))
+        drill.catalogue("vault", "app.kubernetes.io/name=vault", 8200)
         drill.cli("staging", "arm", name, "--attach", str(file), within=drill.within, check=True)
         told = proven(drill.run("vault-active-pod-killed", file, within=drill.within))
         tell(f"vault-active-pod-killed {number + 1} of {REPEATS}: {verdict(told)}")
+    assert drill.left() == []
+
+
+@pytest.mark.needs("nomad")
+@pytest.mark.timeout(300 + 300 * REPEATS)
+def test_a_killed_leader_of_nomad_is_replaced_and_a_partitioned_follower_does_not_matter(drill, binary, tell):
+    """Nomad has no chart: the attach file has the labels. Its servers have no client, so dispatched jobs wait."""
+    node, namespace = drill.node, drill.pods.namespace
+    began = time.monotonic()
+    nomad.install(node, binary("nomad").path, namespace)
+    tell(f"three Nomad servers vote after {time.monotonic() - began:.1f} s")
+    outside, file = (
+        drill.beside("nomad", "{servers: {app: nomad}}", kubeconfig=each) for each in (node.kubeconfig, node.inside)
+    )
+    told = drill.cli("doctor", "--attach", str(outside), check=True).stdout
+    assert "nomad 1.10.5 at http://10.22.0." in told
+    assert "nomad: forwarded through the API server" in told
+    name = "kubernetes/nomad-leader-pod-killed"
+    partition = drills.experiment(
+        drill.folder / "nomad-follower.yaml",
+        beside={"nomad": {"clients": 0}},
+        method=[{"fault": "chaos_mesh.network.partition", "on": "nomad:one-follower", "for": "30s"}],
+        load={"batch": {"kind": "nomad.dispatch", "rate": "2/s", "via": "nomad:leader"}},
+        require=["batch.latency.p50 < 500ms"],
+        expect=[
+            {"leadership_stays": {"fault": "chaos_mesh.network.partition"}},
+            {"available_during": {"load": "batch", "success": "99%"}},
+            {"no_acknowledged_write_lost": {"load": "batch"}},
+        ],
+    )
+    for what, number in [(partition, 1), *((name, each + 1) for each in range(REPEATS))]:
+        drill.catalogue("nomad", "app=nomad", 4646)
+        drill.cli("staging", "arm", str(what), "--attach", str(file), within=drill.within, check=True)
+        told = proven(drill.cli("run", str(what), "--attach", str(file), "--plain", within=drill.within))
+        began = time.monotonic()
+        nomad.wait_settled(node, namespace, within_s=180)
+        tell(f"{what}, {number}: {verdict(told)}; settled {time.monotonic() - began:.0f} s later")
+        assert nomad.ask(node, drill.addresses("app=nomad")[0], "jobs?prefix=hashidrill-") == []
     assert drill.left() == []
 
 

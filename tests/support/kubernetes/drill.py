@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import time
 import urllib.request
 from email.utils import parsedate_to_datetime
+from functools import partial
 from pathlib import Path
 
 from kubernetes import consul
@@ -33,7 +35,7 @@ class Drill:
         self.forwarded = self.file("forwarded.yaml", node.kubeconfig)
         self.inside = self.file("inside.yaml", node.inside)
         self.within = ["nsenter", "-t", str(node.pid), "--net", "--"]
-        names = [name for name in OF_KUBERNETES if "vault" not in name]
+        names = [name for name in OF_KUBERNETES if "vault" not in name and "nomad" not in name]
         self.cli("staging", "arm", *names, "--attach", str(self.forwarded), check=True)
 
     def file(self, name, path, *, consul="{}", more=LACKS):
@@ -70,8 +72,27 @@ class Drill:
         kinds = "podchaos,networkchaos,stresschaos,timechaos"
         return self.node.get("-n", self.pods.namespace, kinds)["items"]
 
+    def beside(self, product, part, *, kubeconfig):
+        """An attach file with that product too: its part, like `{token_file: t}`, under the name of the product."""
+        made = self.file(f"{product}-{kubeconfig.name}.yaml", kubeconfig)
+        made.write_text(made.read_text().replace("consul: {}}", f"consul: {{}}, {product}: {part}}}"))
+        return made
+
+    def catalogue(self, product, label, port):
+        """Registers pods that do not register themselves: interlocks look for each agent in Consul's catalog."""
+        for pod in self.node.get("-n", self.pods.namespace, "pods", "-l", label)["items"]:
+            address = pod["status"]["podIP"]
+            service = {"Service": product, "Address": address, "Port": port}
+            body = {"Node": pod["metadata"]["name"], "Address": address, "Service": service}
+            self.node.call_inside(partial(_put, f"http://{self.addresses()[0]}:8500/v1/catalog/register", body))
+
     def settled(self):
         consul.wait_settled(self.node, self.pods.namespace)
+
+
+def _put(url, body):
+    asked = urllib.request.Request(url, json.dumps(body).encode(), method="PUT")
+    urllib.request.urlopen(asked, timeout=5).read()
 
 
 def in_time(address):

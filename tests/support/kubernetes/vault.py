@@ -23,13 +23,12 @@ LABELS = {"app.kubernetes.io/name": "vault", "app.kubernetes.io/instance": "vaul
 SERVERS = ("vault-0", "vault-1", "vault-2")
 _ROOT = "root-of-the-transit"
 _READY_WITHIN_S = 60.0
-_DATA = "/var/lib/hashidrill-volumes/vault"
-_HOSTS = (
+HOSTS = (
     "while sleep 2; do kubectl get pods -l component=server -o go-template='{{range .items}}{{if .status.podIP}}"
-    '{{.status.podIP}} {{.metadata.name}}.vault-internal{{"\\n"}}{{end}}{{end}}\' > /tmp/hosts'
+    '{{.status.podIP}} {{.metadata.name}}.{{.spec.subdomain}}{{"\\n"}}{{end}}{{end}}\' > /tmp/hosts'
     " && echo 127.0.0.1 localhost >> /tmp/hosts && cat /tmp/hosts > /etc/hosts; done &"
 )
-"""In place of the cluster's DNS, with the account of the pod."""
+"""In place of the cluster's DNS, with the account of the pod: the names that a headless Service gives its pods."""
 
 
 def install(node: Node, vault: Path, namespace: str) -> str:
@@ -141,7 +140,7 @@ def _manifests(namespace: str, image: str, transit: str) -> Iterator[dict[str, A
         "name": "vault",
         "image": image,
         "imagePullPolicy": "Never",
-        "command": ["/bin/sh", "-ec", f"{_HOSTS}\nexec vault server -config=/vault/config"],
+        "command": ["/bin/sh", "-ec", f"{HOSTS}\nexec vault server -config=/vault/config"],
         "env": [
             *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()),
             *({"name": name, "value": value} for name, value in values.items()),

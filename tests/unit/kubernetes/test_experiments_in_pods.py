@@ -5,7 +5,7 @@ import json
 import jsonschema
 import pytest
 
-from attached_estates import FakeEstate, attach_file, of_vault
+from attached_estates import FakeEstate, attach_file, of_nomad, of_vault
 from fake_kubernetes import FakeKubernetes, a_pod
 from fake_litmus import FakeLitmus
 from hashidrill.core.errors import AttachError
@@ -33,33 +33,37 @@ LOCAL = {
 """Which experiment in a datacenter of ours is the same drill."""
 ATTACH = (
     "  kubernetes: {kubeconfig: kube, context: staging, namespace: consul, netem: true, drain: true,"
-    " consul: {token_file: token}, vault: {}}\n"
+    " consul: {token_file: token}, vault: {}, nomad: {servers: {app: nomad}}}\n"
 )
+CONSUL_ALONE = ATTACH.replace(", vault: {}, nomad: {servers: {app: nomad}}", "")
 PLANNED = {
     "consul-leader-pod-killed": ("chaos_mesh.pod_kill", SERVERS),
     "consul-server-partitioned": ("chaos_mesh.network.partition", SERVERS),
     "consul-io-latency": ("chaos_mesh.io.latency", SERVERS),
     "vault-active-pod-killed": ("chaos_mesh.pod_kill", ("vault-1", "vault-2", "vault-3")),
+    "nomad-leader-pod-killed": ("chaos_mesh.pod_kill", ("nomad-1", "nomad-2", "nomad-3")),
     "node-drain-with-quorum": ("litmus.node_drain", SERVERS),
     "clock-skew-on-leader": ("chaos_mesh.time", SERVERS),
 }
 
 
 def kubernetes_of(world):
-    """Three Consul servers and three Vault servers that are pods."""
+    """Three servers each of Consul, Vault and Nomad that are pods."""
     fake = FakeLitmus(world, pods=SERVERS)
     labels = {"app.kubernetes.io/name": "vault", "component": "server"}
     for number in (1, 2, 3):
         active = {"vault-active": "true" if number == 2 else "false"}
         name = f"vault-{number}"
         fake.pods[name] = a_pod(name, f"10.73.0.5{number}", "StatefulSet", labels | active, {"https": 8200})
+        name = f"nomad-{number}"
+        fake.pods[name] = a_pod(name, f"10.73.0.2{number}", "StatefulSet", {"app": "nomad"}, {"http": 4646})
     return fake
 
 
 @pytest.fixture
 def attached(tmp_path):
     estates = FakeEstate(FakeDatacenter(servers=3, clients=0))
-    estates.answers = of_vault()
+    estates.answers = of_vault() | of_nomad(3)
     cluster = kubernetes_of(estates.world).cluster
     (tmp_path / "kube").write_text(json.dumps({"contexts": []}))
 
@@ -112,8 +116,9 @@ def test_the_active_one_of_vault_is_asked_first(attached):
 def test_without_pods_it_is_refused_and_says_why(name, tmp_path):
     """Planted: an estate that is reached by addresses alone."""
     estates = FakeEstate(FakeDatacenter(servers=3, clients=0))
-    estates.answers = of_vault()
+    estates.answers = of_vault() | of_nomad(3)
     body = '  consul: {address: "http://10.73.0.11:8500", token_file: token}\n  vault: {address: "https://10.73.0.51:8200"}\n'
+    body += '  nomad: {address: "http://10.73.0.21:4646"}\n'
     target = read_target(attach_file(tmp_path, body), {})
     estate = run(estates.found(target))
     reasons = lacking(read_experiment(PATHS[name]), target, estate, path=PATHS[name])
@@ -137,7 +142,7 @@ async def test_a_fault_that_cannot_be_there_is_refused_before_a_run(name, change
     if change == "one node":
         for pod in kubernetes.pods.values():
             pod.setdefault("spec", {})["nodeName"] = "node-1"
-    body = ATTACH.replace(", vault: {}", "").replace("namespace:", f"{change if ':' in change else ''}namespace:")
+    body = CONSUL_ALONE.replace("namespace:", f"{change if ':' in change else ''}namespace:")
 
     async def nowhere(_login, _url):
         return "no route" if change == "forwarded" else ""
@@ -147,7 +152,7 @@ async def test_a_fault_that_cannot_be_there_is_refused_before_a_run(name, change
     estate = await discover(target, estates.wires(target))
     there = Attached(target, estate, await look(target, estate, kubernetes.cluster))
     for other, path in PATHS.items():
-        if "vault" in other:
+        if "vault" in other or "nomad" in other:
             continue
         if other == f"kubernetes/{name}":
             with pytest.raises(AttachError) as caught:
@@ -160,7 +165,7 @@ async def test_a_fault_that_cannot_be_there_is_refused_before_a_run(name, change
 async def test_a_kind_that_chaos_mesh_does_not_have_is_told(tmp_path):
     estates = FakeEstate(FakeDatacenter(servers=3, clients=0))
     kubernetes = FakeLitmus(estates.world, pods=SERVERS)
-    body = ATTACH.replace(", vault: {}", "").replace("namespace:", "lacks: [IoChaos], namespace:")
+    body = CONSUL_ALONE.replace("namespace:", "lacks: [IoChaos], namespace:")
     target = await located(read_target(attach_file(tmp_path, body), {}), kubernetes.cluster)
     with pytest.raises(
         AttachError, match=r"kubernetes\.lacks: 'IoChaos' is not a kind of Chaos Mesh: did you mean IOChaos"
@@ -173,11 +178,9 @@ async def test_a_pod_that_is_not_ready_keeps_each_of_them_from_beginning(tmp_pat
     kubernetes = FakeKubernetes(estates.world, pods=SERVERS)
     kubernetes.ready("consul-3", ready=False)
 
-    target = await located(
-        read_target(attach_file(tmp_path, ATTACH.replace(", vault: {}", "")), {}), kubernetes.cluster
-    )
+    target = await located(read_target(attach_file(tmp_path, CONSUL_ALONE), {}), kubernetes.cluster)
     estate = await discover(target, estates.wires(target))
     there = Attached(target, estate, await look(target, estate, kubernetes.cluster))
-    for name in set(PLANNED) - {"vault-active-pod-killed"}:
+    for name in set(PLANNED) - {"vault-active-pod-killed", "nomad-leader-pod-killed"}:
         with pytest.raises(AttachError, match="1 of its 3 pods is not ready: consul-3"):
             there.over(PATHS[f"kubernetes/{name}"])
