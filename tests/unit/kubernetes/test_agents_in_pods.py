@@ -224,7 +224,7 @@ def test_two_clusters_in_one_namespace_are_told(there):
     found = there.attached()
     [said] = troubles(found.target, found.estate)
     assert "it does not know other-server-0, other-server-1, which have app=consul,component=server in" in said
-    assert "and have not joined again: wait for a minute; or two clusters are mixed" in said
+    assert "and have not joined again: wait some minutes; or two clusters are mixed" in said
 
 
 def test_a_pod_that_came_back_is_no_cluster_of_its_own(there):

@@ -597,6 +597,13 @@ class NotByAddress(Protocol):
 
 
 @runtime_checkable
+class WorksOnAgents(Protocol):
+    """A load whose work runs on agents of one role of its product, and waits while there is no such agent."""
+
+    works_on: ClassVar[str]
+
+
+@runtime_checkable
 class Divides(Protocol):
     """With `divides`, several generators can share the load: all its operations come from an OpenLoop on its context's
     course, and operation n is the same in every generator. Only the first generator prepares, reads back and cleans

@@ -16,7 +16,6 @@ from hashidrill.core.errors import AttachError, HashidrillError
 from hashidrill.core.experiment.library import experiments, read_experiment
 from hashidrill.core.hypothesis.files import unrun
 from hashidrill.core.protocols import registry
-from hashidrill.core.protocols.abc import NotByAddress
 from hashidrill.faces.cli.common import print_json, print_line
 from hashidrill.kubernetes.attach_capabilities import located, look, reached
 from hashidrill.staging.attach.datacenter import attach, described
@@ -27,6 +26,7 @@ from hashidrill.staging.runs.attach_limits import (
     NO_CARRIERS,
     absent,
     lacking,
+    of_load,
     possible_kinds,
     unseen_signals,
     unselected,
@@ -89,10 +89,9 @@ def examined(target: AttachTarget, estate: Estate, silent: Mapping[str, str], of
 
 
 def _of_load(load: Any, estate: Estate) -> str:
-    if isinstance(load, NotByAddress):
-        return load.not_by_address
     product = load.kind.partition(".")[0]
-    return f"there is no {product}" if product in registry.services() and product not in estate.services else ""
+    missing = product in registry.services() and product not in estate.services
+    return of_load(load, estate) or (f"there is no {product}" if missing else "")
 
 
 def _of_experiment(path: Path, target: AttachTarget, estate: Estate, offers: Offers) -> list[str]:

@@ -246,7 +246,7 @@ def _mixed(target: AttachTarget, estate: Estate, product: str) -> Iterator[str]:
     back = [host for host in lost if host.name in pods] if len(lost) < len(servers) else []
     if back:
         which = ", ".join(f"{one.name} at {one.address}, but its pod is at {pods[one.name]['address']}" for one in back)
-        yield f"at {url} it still lists {which}: a pod came back; agents learn its address within a minute: wait"
+        yield f"at {url} it still lists {which}: a pod came back; agents learn its address within minutes: wait"
     if others := [f"{host.name} ({host.address})" for host in lost if host not in back]:
         yield (
             f"at {url} it has the servers {', '.join(others)}, which are not pods with {labels} in {where}: two"
@@ -256,7 +256,7 @@ def _mixed(target: AttachTarget, estate: Estate, product: str) -> Iterator[str]:
     if strangers := sorted({*pods} - known):
         yield (
             f"at {url} it does not know {', '.join(strangers)}, which have {labels} in {where}: either they left or"
-            " failed, and have not joined again: wait for a minute; or two clusters are mixed: write labels under"
+            " failed, and have not joined again: wait some minutes; or two clusters are mixed: write labels under"
             " `servers` that only one cluster has, like that of its release"
         )
 

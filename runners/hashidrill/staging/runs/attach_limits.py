@@ -15,7 +15,7 @@ from hashidrill.core.experiment.loader import load_document
 from hashidrill.core.experiment.model import DatacenterSpec, Experiment, make_fault, services_of
 from hashidrill.core.experiment.selectors import Selector, aimed, parse_selector
 from hashidrill.core.protocols import registry
-from hashidrill.core.protocols.abc import NotByAddress, OnTap
+from hashidrill.core.protocols.abc import NotByAddress, OnTap, WorksOnAgents
 from hashidrill.core.protocols.capabilities import Capable, described
 from hashidrill.core.protocols.claims import is_across
 from hashidrill.core.protocols.service import Service
@@ -74,7 +74,7 @@ def lacking(
     hosts = _hosts(target, estate, offers)
     return [
         *_of_faults(experiment, hosts, standing(estate), offers),
-        *_of_loads(experiment),
+        *_of_loads(experiment, estate),
         *_of_clients(experiment),
         *_of_conditions(experiment),
     ]
@@ -194,10 +194,21 @@ def absent(target: AttachTarget, estate: Estate, offers: Offers = NO_CARRIERS) -
     return sorted(described(one) for one in wanted if not any(host.can(one) for host in hosts))
 
 
-def _of_loads(experiment: Experiment) -> Iterator[str]:
+def _of_loads(experiment: Experiment, estate: Estate | None = None) -> Iterator[str]:
     for name, load in experiment.load.items():
-        if isinstance(kind := registry.load(load.kind), NotByAddress):
-            yield f"load {name} ({load.kind}): {kind.not_by_address}"
+        if why := of_load(registry.load(load.kind), estate):
+            yield f"load {name} ({load.kind}): {why}"
+
+
+def of_load(load: Any, estate: Estate | None) -> str:
+    """Why such a load cannot run there, or in any attached datacenter; "" if it can, or if its product is missing."""
+    if isinstance(load, NotByAddress):
+        return load.not_by_address
+    product = load.kind.partition(".")[0]
+    if estate is None or not isinstance(load, WorksOnAgents) or product not in estate.services:
+        return ""
+    there = estate.having(product, load.works_on)
+    return "" if there else f"there is no {load.works_on} of {product}, so its jobs would wait"
 
 
 def _of_clients(experiment: Experiment) -> Iterator[str]:

@@ -72,6 +72,20 @@ def test_a_load_that_agents_would_have_to_call_back_cannot_be_had(staging):
     )
 
 
+@pytest.mark.lie
+def test_jobs_that_have_to_run_need_a_nomad_with_clients_and_dispatches_do_not(tmp_path):
+    """Nomad's servers in pods have none: `doctor` said that a cold start of 40 replicas can run there."""
+    fake = FakeEstate(FakeDatacenter(servers=3, clients=1))
+    fake.answers = {**of_nomad(3), **of_vault(), ("nomad", "/v1/nodes"): []}
+    target = read_target(attach_file(tmp_path, STACK), {})
+    there = target, run(fake.found(target))
+    why = "there is no client of nomad, so its jobs would wait"
+    assert f"load web (nomad.replicas): {why}" in reasons("nomad/cold-start", there)
+    assert why not in " ".join(reasons("kubernetes/nomad-leader-pod-killed", there))
+    told = examined(*there, {})
+    assert {kind for kind, said in told.loads.items() if said == why} == {"nomad.replicas", "nomad.services"}
+
+
 def test_clients_behind_taps_cannot_be_had(staging):
     assert reasons("retry/watch-after-reset", staging) == [
         "client begins-again: an attached datacenter has no taps",

@@ -86,6 +86,7 @@ class Replicas(NomadLoad):
     """
 
     kind: ClassVar[str] = "nomad.replicas"
+    works_on: ClassVar[str] = "client"
     signals: ClassVar = {"running": None}
 
     class Params(Strict):

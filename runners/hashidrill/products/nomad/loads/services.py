@@ -108,6 +108,7 @@ class Services(NomadLoad):
     """
 
     kind: ClassVar[str] = "nomad.services"
+    works_on: ClassVar[str] = "client"
     signals: ClassVar = {"registered": None, "running": None, **dict.fromkeys(KINDS_OF_WRONG)}
 
     class Params(Strict):
