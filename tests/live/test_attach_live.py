@@ -30,12 +30,8 @@ _WITHIN_S = 30.0
 
 @pytest.fixture(scope="module")
 def staging(consul, tmp_path_factory):
-    estate = Staging(consul.path, tmp_path_factory.mktemp("staging"))
-    try:
-        estate.start()
+    with Staging(consul.path, tmp_path_factory.mktemp("staging")).running() as estate:
         yield estate
-    finally:
-        estate.stop()
 
 
 @pytest.fixture

@@ -87,12 +87,8 @@ class Desk:
 
 @pytest.fixture(scope="module")
 def estate(consul, tmp_path_factory):
-    there = Staging(consul.path, tmp_path_factory.mktemp("staging"), network=82)
-    try:
-        there.start()
+    with Staging(consul.path, tmp_path_factory.mktemp("staging"), network=82).running() as there:
         yield there
-    finally:
-        there.stop()
 
 
 def test_each_command_of_the_page_works_as_written_and_leads_to_the_first_fault(estate, consul, tmp_path):

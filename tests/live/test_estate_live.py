@@ -79,12 +79,8 @@ def of(consul, folder, **more):
 
 @pytest.fixture(scope="module")
 def estate(consul, tmp_path_factory):
-    there = of(consul, tmp_path_factory.mktemp("estate"), network=79)
-    try:
-        there.start()
+    with of(consul, tmp_path_factory.mktemp("estate"), network=79).running() as there:
         yield there
-    finally:
-        there.stop()
 
 
 @pytest.fixture
@@ -193,9 +189,5 @@ def test_the_same_in_a_datacenter_of_five_servers(what, consul, toxiproxy, tmp_p
 
 @pytest.fixture(scope="module")
 def five(consul, tmp_path_factory):
-    there = of(consul, tmp_path_factory.mktemp("five"), network=80, servers=5, clients=CLIENTS_OF_FIVE)
-    try:
-        there.start()
+    with of(consul, tmp_path_factory.mktemp("five"), network=80, servers=5, clients=CLIENTS_OF_FIVE).running() as there:
         yield there
-    finally:
-        there.stop()

@@ -29,12 +29,10 @@ OF_VAULT = [{"fault": "vault.step_down", "on": "vault:active", "for": "3s"}]
 
 @pytest.fixture(scope="module")
 def estate(consul, tmp_path_factory):
-    there = Staging(consul.path, tmp_path_factory.mktemp("estate"), network=81, servers=SERVERS, clients=1)
-    try:
-        there.start()
+    with Staging(
+        consul.path, tmp_path_factory.mktemp("estate"), network=81, servers=SERVERS, clients=1
+    ).running() as there:
         yield there
-    finally:
-        there.stop()
 
 
 @pytest.fixture
@@ -65,12 +63,8 @@ def checked(run, faults):
 
 @pytest.fixture(scope="module")
 def nomad(binary):
-    there = Nomad(binary("nomad").path, network=81, servers=3, clients=CLIENTS)
-    try:
-        there.start()
+    with Nomad(binary("nomad").path, network=81, servers=3, clients=CLIENTS).running() as there:
         yield there
-    finally:
-        there.stop()
 
 
 @pytest.mark.nomad
@@ -122,12 +116,8 @@ def refused(drills, nomad, path):
 
 @pytest.fixture(scope="module")
 def vault(binary):
-    there = Vault(binary("vault").path, network=81)
-    try:
-        there.start()
+    with Vault(binary("vault").path, network=81).running() as there:
         yield there
-    finally:
-        there.stop()
 
 
 @pytest.mark.vault

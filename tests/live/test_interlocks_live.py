@@ -66,12 +66,8 @@ class Estate(Staging):
 
 @pytest.fixture(scope="module")
 def estate(consul, tmp_path_factory):
-    there = Estate(consul.path, tmp_path_factory.mktemp("staging"), network=78)
-    try:
-        there.start()
+    with Estate(consul.path, tmp_path_factory.mktemp("staging"), network=78).running() as there:
         yield there
-    finally:
-        there.stop()
 
 
 @pytest.fixture(scope="module")

@@ -254,13 +254,9 @@ _LISTS: tuple[tuple[str, Callable[[Any], tuple[str, Any]]], ...] = (
 
 
 if __name__ == "__main__":
-    staging = Staging(Path(sys.argv[1]), Path(sys.argv[2]))
-    try:
-        staging.start()
+    with Staging(Path(sys.argv[1]), Path(sys.argv[2])).running() as staging:
         sys.stdout.write(f"{staging.attach_file()}\n")
         sys.stdout.flush()
         if len(sys.argv) > 3:
             sys.exit(subprocess.run(sys.argv[3:], env=os.environ, check=False).returncode)
         signal.pause()
-    finally:
-        staging.stop()

@@ -77,6 +77,15 @@ class Product:
             process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
 
+    @contextlib.contextmanager
+    def running(self):
+        """Its agents run in the block, and none is left after it."""
+        try:
+            self.start()
+            yield self
+        finally:
+            self.stop()
+
     def request(self, method, path, data=None, *, host="", token=""):
         """The bytes that answer one request of an operator of theirs. Raises urllib's errors."""
         context = ssl.create_default_context(cafile=self.pem("ca"))

@@ -16,6 +16,7 @@ import anyio
 import pytest
 
 from boxes import Linked, stat, wait_for
+from carried_runner import Hosts
 from hashidrill.core.errors import AttachError
 from hashidrill.core.faults.base import table_of
 from hashidrill.core.faults.cpu import CpuThrottle, ThrottleParams
@@ -40,10 +41,8 @@ from hashidrill.core.protocols.abc import Target
 from hashidrill.core.protocols.capabilities import PacketFilter, Processes
 from hashidrill.core.recording.journal import Clock, Journal, read_journal
 from hashidrill.lab.runs import heal
-from hashidrill.staging.attach.datacenter import AttachedHost
 from hashidrill.staging.attach.discovery import Estate, FoundHost
 from hashidrill.staging.attach.http import UnansweredError
-from hashidrill.staging.attach.login import Login
 from hashidrill.staging.attach.target import AttachTarget
 from hashidrill.staging.carriers import ssh
 from hashidrill.staging.carriers.open_carriers import CARRIED, carried, look
@@ -150,25 +149,6 @@ class Staging:
 
 
 LAUNCH = "import os, sys; os.execv(sys.executable, ['consul', 'agent', sys.argv[1], '-config-dir=.'])"
-
-
-LOGINS = {"consul": Login("consul", "http://10.99.0.1:8500")}
-
-
-class Hosts:
-    """What faults ask for."""
-
-    def __init__(self, estate, parts):
-        self._hosts = {name: AttachedHost(one, LOGINS, carried=parts[name]) for name, one in estate.hosts.items()}
-
-    def host(self, name):
-        return self._hosts[name]
-
-    def all_hosts(self):
-        return list(self._hosts.values())
-
-    def load_addresses(self):
-        return []
 
 
 @pytest.fixture(scope="module")
