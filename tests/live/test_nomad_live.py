@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from drills import Drill
+from drills import Drill, experiment
 from hashidrill.core.recording.reader import Recording
 from library_runs import LIBRARY
 from ordinary_user import ordinary_user
@@ -16,33 +16,14 @@ SERVERS, NODES = 3, 3
 OURS = sorted(name for name in LIBRARY if name.startswith("nomad/"))
 
 
-def written(path, *, method, expect, load=None, require=None, recovery="15s"):
-    document = {
-        "apiVersion": "hashidrill/v1",
-        "kind": "Experiment",
-        "metadata": {"name": path.stem, "title": "Nomad at work", "why": "It tests the Nomad of a local datacenter"},
-        "datacenter": {"nomad": {"servers": SERVERS, "clients": NODES}},
-        "load": load
-        or {
-            "web": {"kind": "nomad.replicas", "count": 6},
-            "batch": {"kind": "nomad.dispatch", "rate": "0.5/s"},
-        },
-        "steady_state": {
-            "for": "3s",
-            "within": "60s",
-            "require": require
-            or [
-                "web.running >= 6",
-                "nomad.leader >= 1",
-                f"nomad.nodes_ready >= {NODES}",
-            ],
-        },
-        "method": method,
-        "recovery": {"for": recovery},
-        "expect": expect,
-    }
-    path.write_text(json.dumps(document, indent=2))
-    return path
+WORKING = {"web": {"kind": "nomad.replicas", "count": 6}, "batch": {"kind": "nomad.dispatch", "rate": "0.5/s"}}
+READY = ["web.running >= 6", "nomad.leader >= 1", f"nomad.nodes_ready >= {NODES}"]
+
+
+def written(path, *, load=WORKING, require=READY, recovery="15s", **parts):
+    agents = {"nomad": {"servers": SERVERS, "clients": NODES}}
+    steady = {"steady": "3s", "within": "60s", "require": require}
+    return experiment(path, datacenter=agents, load=load, recovery=recovery, **steady, **parts)
 
 
 def test_work_goes_on_while_the_leader_is_killed_and_while_its_disk_is_slow(tmp_path):

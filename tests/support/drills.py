@@ -38,20 +38,17 @@ def experiment(
     servers=1,
     clients=0,
     beside=None,
+    datacenter=None,
 ):
-    """Write an experiment that takes some ten seconds; returns its path. `beside`: products beside Consul."""
+    """Write an experiment that takes some ten seconds; returns its path. `beside`: products beside Consul;
+    `datacenter`: what is there in place of Consul.
+    """
+    consul = {"servers": servers, "clients": clients, "config": {"performance": {"raft_multiplier": 1}}}
     document = {
         "apiVersion": "hashidrill/v1",
         "kind": "Experiment",
         "metadata": {"name": path.stem, "title": "A short one", "why": "It tests hashidrill itself"},
-        "datacenter": {
-            "consul": {
-                "servers": servers,
-                "clients": clients,
-                "config": {"performance": {"raft_multiplier": 1}},
-            },
-            **(beside or {}),
-        },
+        "datacenter": datacenter or {"consul": consul, **(beside or {})},
         "load": load or {"kv-writes": {"kind": "consul.kv.write", "rate": "30/s", "keys": 50, "value": "128B"}},
         "steady_state": {"for": steady, "within": within, "require": require or ["kv-writes.latency.p50 < 500ms"]},
         "method": method,
