@@ -1,9 +1,8 @@
 """A method about Consul's state that cannot work is refused before anything starts."""
 
-import json
-
 import pytest
 
+from drills import experiment
 from hashidrill.core.errors import ExperimentError
 from hashidrill.core.experiment.loader import load_experiment
 
@@ -24,18 +23,7 @@ def pause(at, length, on="consul:servers"):
 
 
 def load(tmp_path, *steps):
-    document = {
-        "apiVersion": "hashidrill/v1",
-        "kind": "Experiment",
-        "metadata": {"name": "state", "title": "A state", "why": "It tests validation"},
-        "load": {"kv-writes": {"kind": "consul.kv.write", "rate": "30/s"}},
-        "steady_state": {"for": "2s", "require": ["kv-writes.errors < 1%"]},
-        "method": list(steps),
-        "expect": [{"no_acknowledged_write_lost": {"load": "kv-writes"}}],
-    }
-    path = tmp_path / "state.yaml"
-    path.write_text(json.dumps(document))
-    return load_experiment(path)
+    return load_experiment(experiment(tmp_path / "state.yaml", method=list(steps), servers=3, clients=1))
 
 
 def test_what_works_is_accepted(tmp_path):

@@ -1,9 +1,8 @@
 """A method about Nomad's state, work or configuration that cannot work is refused before anything starts."""
 
-import json
-
 import pytest
 
+from drills import experiment
 from hashidrill.core.errors import ExperimentError
 from hashidrill.core.experiment.loader import load_experiment
 
@@ -21,18 +20,9 @@ CONFIG = {"server": {"heartbeat_grace": "5s"}}
 
 
 def load(tmp_path, *steps):
-    document = {
-        "apiVersion": "hashidrill/v1",
-        "kind": "Experiment",
-        "metadata": {"name": "work", "title": "Work", "why": "It tests validation"},
-        "datacenter": {"nomad": {"servers": 3, "clients": 2}},
-        "load": {"batch": {"kind": "nomad.dispatch", "rate": "1/s"}},
-        "steady_state": {"for": "2s", "require": ["batch.errors < 1%"]},
-        "method": list(steps),
-        "expect": [{"no_alloc_lost": {"load": "batch"}}],
-    }
-    path = tmp_path / "work.yaml"
-    path.write_text(json.dumps(document))
+    work = {"load": {"batch": {"kind": "nomad.dispatch", "rate": "1/s"}}, "require": ["batch.errors < 1%"]}
+    agents, lost = {"nomad": {"servers": 3, "clients": 2}}, [{"no_alloc_lost": {"load": "batch"}}]
+    path = experiment(tmp_path / "work.yaml", datacenter=agents, method=list(steps), expect=lost, **work)
     return load_experiment(path)
 
 
