@@ -1,11 +1,10 @@
 """Moments on real agents: each comes soon after the agent's own log says what it is about."""
 
-import json
 from datetime import datetime
 
 import pytest
 
-from drills import Drill
+from drills import Drill, experiment
 from hashidrill.core.recording.reader import Recording
 
 pytestmark = [pytest.mark.live, pytest.mark.nightly, pytest.mark.timeout(400)]
@@ -84,18 +83,9 @@ def lines(recording, words):
     ],
 )
 def test_a_moment_comes_soon_after_the_agent_logs_it(product, given, tmp_path, capsys):
-    document = {
-        "apiVersion": "hashidrill/v1",
-        "kind": "Experiment",
-        "metadata": {"name": f"moments-{product}", "title": "Moments", "why": "It tests hashidrill itself"},
-        **given,
-        "steady_state": {"for": "3s", "within": "60s", "require": ["writes.errors < 5%"]},
-        "method": method(product),
-        "recovery": {"for": "5s"},
-        "expect": [{"available_during": {"load": "writes", "success": "1%"}}],
-    }
-    path = tmp_path / "moments.yaml"
-    path.write_text(json.dumps(document))
+    judged = [{"available_during": {"load": "writes", "success": "1%"}}]
+    ready = {"steady": "3s", "within": "60s", "require": ["writes.errors < 5%"]}
+    path = experiment(tmp_path / "moments.yaml", method=method(product), recovery="5s", expect=judged, **ready, **given)
     drill = Drill(path, tmp_path, within_s=300)
     recording = Recording(drill.recording)
     journal = recording.journal

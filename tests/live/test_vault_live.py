@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drills import Drill, hashidrill
+from drills import Drill, experiment, hashidrill
 from hashidrill.lab.provision.products import VAULT_VERSION
 from leaks import VARIABLE
 from library_runs import LIBRARY, needs_of_experiment
@@ -73,25 +73,18 @@ def test_an_experiment_passes_its_faults_are_proven_and_it_leaves_no_key(name, t
 @pytest.mark.nightly
 def test_vault_keeps_its_data_in_the_consul_of_its_datacenter(tmp_path):
     """Killed in the middle, and nothing that it acknowledged is lost."""
-    document = {
-        "apiVersion": "hashidrill/v1",
-        "kind": "Experiment",
-        "metadata": {"name": "vault-on-consul", "title": "Killed", "why": "It tests storage consul"},
-        "datacenter": {
-            "consul": {"servers": 1, "clients": 0, "config": {"performance": {"raft_multiplier": 1}}},
-            "vault": {"servers": 3, "storage": "consul"},
-        },
-        "load": {"secrets": {"kind": "vault.kv.write", "rate": "10/s", "via": "vault:standbys"}},
-        "steady_state": {"for": "3s", "within": "30s", "require": ["secrets.errors < 1%", "vault.unsealed >= 3"]},
-        "method": [{"fault": "process.kill", "on": "vault:active", "for": "60s"}],
-        "recovery": {"for": "10s"},
-        "expect": [
-            {"vault_serves_within": {"within": "60s"}},
-            {"no_acknowledged_write_lost": {"load": "secrets"}},
-        ],
-    }
-    path = tmp_path / "vault-on-consul.yaml"
-    path.write_text(json.dumps(document))
+    consul = {"servers": 1, "clients": 0, "config": {"performance": {"raft_multiplier": 1}}}
+    path = experiment(
+        tmp_path / "vault-on-consul.yaml",
+        datacenter={"consul": consul, "vault": {"servers": 3, "storage": "consul"}},
+        load={"secrets": {"kind": "vault.kv.write", "rate": "10/s", "via": "vault:standbys"}},
+        steady="3s",
+        within="30s",
+        require=["secrets.errors < 1%", "vault.unsealed >= 3"],
+        method=[{"fault": "process.kill", "on": "vault:active", "for": "60s"}],
+        recovery="10s",
+        expect=[{"vault_serves_within": {"within": "60s"}}, {"no_acknowledged_write_lost": {"load": "secrets"}}],
+    )
     drill = Drill(path, tmp_path / "runs", within_s=200)
     assert (drill.exit_code, drill.result["verdict"]) == (0, "PASS"), (drill.said, drill.result)
     run = json.loads((drill.recording / "run.json").read_text())

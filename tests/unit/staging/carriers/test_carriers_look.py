@@ -10,6 +10,7 @@ import pytest
 
 from attached_estates import FakeEstate, attach_file
 from carried_hosts import FakeShell
+from drills import experiment
 from hashidrill.core.errors import AttachError
 from hashidrill.core.experiment.library import find_experiment, read_experiment
 from hashidrill.core.protocols.capabilities import (
@@ -200,21 +201,7 @@ STEP = {"fault": "disk.latency", "on": "consul:leader", "with": {"delay": "500ms
 
 def written(tmp_path, step=STEP, **params):
     step = step | {"with": step["with"] | params}
-    path = tmp_path / "x.yaml"
-    path.write_text(
-        json.dumps(
-            {
-                "apiVersion": "hashidrill/v1",
-                "kind": "Experiment",
-                "metadata": {"name": "x", "title": "X", "why": "y"},
-                "load": {"kv-writes": {"kind": "consul.kv.write", "rate": "5/s"}},
-                "steady_state": {"require": ["kv-writes.errors < 1%"]},
-                "method": [step],
-                "expect": [{"no_acknowledged_write_lost": {"load": "kv-writes"}}],
-            }
-        )
-    )
-    return path
+    return experiment(tmp_path / "x.yaml", method=[step], servers=3, clients=1)
 
 
 def test_an_experiment_can_run_where_its_hosts_are_reached(target, estate, tmp_path):
