@@ -4,7 +4,7 @@ configuration.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
@@ -127,7 +127,7 @@ class Audited:
 
     @cached_property
     def jobs(self) -> list[Job]:
-        return jobs_of(self.of("nomad-job"))
+        return [Job(each, body) for each in self.of("nomad-job") for body in each.body.blocks("job") or [each.body]]
 
     @cached_property
     def groups(self) -> list[Group]:
@@ -274,7 +274,3 @@ def _over(bodies: Sequence[Mapping]) -> Mapping | None:
 
 def _name(body: Mapping) -> str:
     return body.labels[0] if body.labels else body.text("Name", "ID") or "?"
-
-
-def jobs_of(documents: Iterable[Document]) -> list[Job]:
-    return [Job(each, body) for each in documents for body in each.body.blocks("job") or [each.body]]

@@ -190,7 +190,7 @@ def decide(interval: Interval, margin: float, *, lower_is_better: bool = True) -
         (interval.low, interval.ratio, interval.high, interval.surely_low, interval.surely_high)
         if lower_is_better
         else tuple(
-            _inverse(each)
+            math.inf if each == 0 else 1 / each
             for each in (interval.high, interval.ratio, interval.low, interval.surely_high, interval.surely_low)
         )
     )
@@ -353,7 +353,3 @@ def _normal_quantile(alpha: float) -> float:
 
 def _exp(value: float) -> float:
     return math.inf if value > 700 else math.exp(value)  # e**709 is the largest that a float holds
-
-
-def _inverse(value: float) -> float:
-    return math.inf if value == 0 else 1 / value

@@ -188,7 +188,7 @@ class Wants:
 
 def wants(experiment: Experiment, required: Requires) -> Wants:
     """The needs of the experiment's agents, loads at their peaks, and faults."""
-    agents = _agents(experiment, spares=required.spare_servers)
+    agents = sum(len(service.places()) for service in services_of(experiment.datacenter, spares=required.spare_servers))
     memory: float = RUNNER_BYTES + agents_bytes(experiment.datacenter, spares=required.spare_servers)
     reasons = [f"{agents} agents"]
     if views := _views(experiment):
@@ -322,10 +322,6 @@ def require_agents(datacenter: DatacenterSpec, available_bytes: float) -> None:
             f"memory: needs {wanted / 1e9:.1f} GB for {sum(counts.values())} agents ({said}), available: "
             f"{available_bytes / 1e9:.1f} GB; start fewer agents, or end other programs that use memory"
         )
-
-
-def _agents(experiment: Experiment, *, spares: int = 0) -> int:
-    return sum(len(service.places()) for service in services_of(experiment.datacenter, spares=spares))
 
 
 def _views(experiment: Experiment) -> int:

@@ -7,7 +7,7 @@ import os
 import shlex
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import anyio
 import typer
@@ -83,7 +83,7 @@ def retry(  # noqa: PLR0917 - typer reads options from parameters
             judged = asyncio.run(_judge(command, settings, upstream, progress.item, scripted=no_upstream))
     shown, judged = _redacted(command, judged)
     if as_json:
-        print_json(card_data(shown, judged))
+        print_json({"command": list(shown), "verdicts": [one.as_json() for one in judged]})
     else:
         print_card(console(), shown, judged)
     raise typer.Exit(overall(judged).exit_code)
@@ -136,10 +136,6 @@ def _known(faults: list[str]) -> tuple[str, ...]:
 
 
 _COLOURS = {Verdict.PASS: "bold green", Verdict.FAIL: "bold red", Verdict.INVALID: "yellow"}
-
-
-def card_data(command: Sequence[str], judged: Sequence[Judged]) -> dict[str, Any]:
-    return {"command": list(command), "verdicts": [one.as_json() for one in judged]}
 
 
 def print_card(console: Console, command: Sequence[str], judged: Sequence[Judged]) -> None:

@@ -226,7 +226,7 @@ class LocalDatacenter(HostSelection):
             "diskd": str(self.root / "s/reg"),
             "socket": str(self.root / f"s/{name}.host"),
             "canary_socket": str(self.root / f"s/{name}.canary"),
-            "agent_user": _numbers(self.agent_user),
+            "agent_user": None if self.agent_user is None else [self.agent_user.uid, self.agent_user.gid],
             **({"processes": str(processes)} if processes else {}),
         }
         return self._spawn("hostd", spec)
@@ -429,10 +429,6 @@ def own_configuration(service: Service, role: str) -> str:
 
 def _access(service: Service) -> Mapping[str, str]:
     return service.access() if isinstance(service, HandsOutTokens) else {}
-
-
-def _numbers(user: AgentUser | None) -> list[int] | None:
-    return None if user is None else [user.uid, user.gid]
 
 
 def _tail(log: Path) -> str:

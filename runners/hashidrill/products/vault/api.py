@@ -130,11 +130,7 @@ class VaultApi:
             if said.ok and said.data.get("is_self"):
                 claims.append(host)
             elif said.ok:
-                named.append(_host_of(str(said.data.get("leader_address", ""))))
+                named.append(str(said.data.get("leader_address", "")).partition("://")[2].rpartition(":")[0])
 
         await all_at_once(partial(ask, host) for host in hosts)
         return max(claims, key=lambda host: named.count(host.address), default=None)
-
-
-def _host_of(url: str) -> str:
-    return url.partition("://")[2].rpartition(":")[0]

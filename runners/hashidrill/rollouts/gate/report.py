@@ -100,7 +100,7 @@ def _experiment(ran: Ran) -> dict[str, Any]:
         "without_effect": list(outcome.without),
         "mattering": list(ran.member.mattering),
         "expectations": [_slo(each) for each in outcome.slos],
-        "figures": [_figure(each) for each in outcome.figures],
+        "figures": [each.as_dict() | {"text": figure_line(each)} for each in outcome.figures],
         "rounds": [
             {
                 "baseline": str(each.baseline) if each.baseline else None,
@@ -117,10 +117,6 @@ def _experiment(ran: Ran) -> dict[str, Any]:
 def _slo(slo: Slo) -> dict[str, Any]:
     sides = {side: [pair[index] for pair in slo.pairs] for index, side in enumerate(("baseline", "candidate"))}
     return {"title": slo.title, "state": slo.state.value, "held": sides, "text": slo.text}
-
-
-def _figure(each: Compared) -> dict[str, Any]:
-    return each.as_dict() | {"text": figure_line(each)}
 
 
 REGRESSION, CANNOT_TELL = "gate/regression", "gate/cannot-tell"

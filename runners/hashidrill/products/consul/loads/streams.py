@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
@@ -207,7 +207,7 @@ class SubscribeConnection(asyncio.Protocol):
             if (subscription := self._subscriptions.get(event.stream_id)) is not None:
                 _feed(subscription, event.data)
         elif isinstance(event, (h2.events.ResponseReceived, h2.events.TrailersReceived)):
-            headers = _texts(event.headers)
+            headers = {_text(header[0]): _text(header[1]) for header in event.headers}
             if "grpc-status" in headers or headers.get(":status", "200") != "200":
                 said = unquote(headers.get("grpc-message", ""))
                 self._end(event.stream_id, f"gRPC status {headers.get('grpc-status', headers.get(':status'))}: {said}")
@@ -228,10 +228,6 @@ class SubscribeConnection(asyncio.Protocol):
         self.closed = True
         for stream_id in list(self._subscriptions):
             self._end(stream_id, reason)
-
-
-def _texts(headers: Iterable[Any]) -> dict[str, str]:
-    return {_text(header[0]): _text(header[1]) for header in headers}
 
 
 def _text(part: bytes | str) -> str:

@@ -66,7 +66,7 @@ def find_wrong(allocs: Iterable[Mapping[str, Any]], entries: Iterable[Mapping[st
             found[Wrong(STALE, alloc)] = node
         elif number[alloc] > 1:
             found[Wrong(DUPLICATE, alloc)] = node
-        elif alloc in here and not _passing(entry):
+        elif alloc in here and not all(check["Status"] in {"passing", "warning"} for check in entry["Checks"]):
             found[Wrong(CRITICAL, alloc)] = node
     for alloc, name in here.items():
         if alloc not in number:
@@ -77,10 +77,6 @@ def find_wrong(allocs: Iterable[Mapping[str, Any]], entries: Iterable[Mapping[st
 def _alloc(entry: Mapping[str, Any]) -> str:
     """The allocation's id; for a foreign entry, its service id."""
     return str((entry["Service"].get("Meta") or {}).get(ALLOC) or entry["Service"]["ID"])
-
-
-def _passing(entry: Mapping[str, Any]) -> bool:
-    return all(check["Status"] in {"passing", "warning"} for check in entry["Checks"])
 
 
 _LOOK_EVERY_S = 0.5
