@@ -25,7 +25,7 @@ from hashidrill.clients.retry import timing, verdicts
 from hashidrill.clients.retry.verdicts import Judged
 from hashidrill.core.hypothesis import room
 from hashidrill.core.judging.verdict import Verdict
-from hashidrill.core.loads.attempts import SUFFIX, from_operations
+from hashidrill.core.loads.clients import SUFFIX, from_operations
 from hashidrill.core.protocols.abc import Reason
 from hashidrill.core.recording.reader import Bools, Int64s
 from hashidrill.core.tap.attempts import Attempt, Run, is_ambiguous

@@ -21,8 +21,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import virtual_time
-from hashidrill.gamedays.history.model import VARIABLE as HISTORY
 from hashidrill.gamedays.history.on_turn_red import VARIABLE as NOTIFY
+from hashidrill.gamedays.history.store import VARIABLE as HISTORY
 from hashidrill.lab.provision.packages import NO_INSTALL
 from hashidrill.lab.sandbox.sandbox import work_parent
 from leaks import VARIABLE, Ground

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from bench_runs import table
-from hashidrill.core.loads.operations import packed, unpacked
+from hashidrill.core.loads.schedule import packed, unpacked
 from hashidrill.core.protocols.abc import Operation
 from hashidrill.core.recording.writer import RecordingWriter
 from hashidrill.staging.generators.conductor import Merge

@@ -25,7 +25,7 @@ from drills import environment, experiment, hashidrill, start
 from hashidrill.core.recording.journal import read_journal
 from hashidrill.core.util.files import JOURNAL_NAME
 from hashidrill.gamedays.gameday.journal import DAY_JOURNAL
-from hashidrill.gamedays.history.model import VARIABLE as HISTORY
+from hashidrill.gamedays.history.store import VARIABLE as HISTORY
 from leaks import VARIABLE, Ground, processes_of
 from places import ROOT
 from ssh_servers import Here, SshServers

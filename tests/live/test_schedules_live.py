@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from docs_pages import ROOT
-from hashidrill.gamedays.history.model import VARIABLE as HISTORY
+from hashidrill.gamedays.history.store import VARIABLE as HISTORY
 from hashidrill.gamedays.history.store import Store, opened
 from ordinary_user import ordinary_user
 

@@ -14,8 +14,7 @@ from hashidrill.core.judging.judge import read_verdict
 from hashidrill.gamedays.history import (
     on_turn_red as turned_runs,  # once: pytester forgets what a session inside of it imported
 )
-from hashidrill.gamedays.history.model import history_file
-from hashidrill.gamedays.history.store import Store, opened
+from hashidrill.gamedays.history.store import Store, history_file, opened
 
 pytestmark = pytest.mark.long
 

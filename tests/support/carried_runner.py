@@ -19,8 +19,7 @@ from hashidrill.core.protocols.capabilities import Processes
 from hashidrill.core.recording.journal import Clock, Journal
 from hashidrill.staging.attach.datacenter import AttachedHost
 from hashidrill.staging.attach.discovery import Estate
-from hashidrill.staging.attach.http import UnansweredError
-from hashidrill.staging.attach.login import Login
+from hashidrill.staging.attach.http import Login, UnansweredError
 from hashidrill.staging.attach.target import AttachTarget
 from hashidrill.staging.carriers.open_carriers import carried
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hashidrill.core.compare.comparison_file import Kept, KeptRound
+from hashidrill.core.compare.judged import Kept, KeptRound
 from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.testing.recordings import RecordingBuilder, resolved_data
 

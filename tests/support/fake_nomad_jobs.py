@@ -18,7 +18,7 @@ import httpx2
 from carried_hosts import FakeShell, argument
 from hashidrill.core.errors import FaultError
 from hashidrill.staging.attach.http import Wire
-from hashidrill.staging.carriers.nomad_hosts import by_nomad
+from hashidrill.staging.carriers.nomad import by_nomad
 
 CAPABILITIES = (
     "list-jobs",

@@ -7,9 +7,8 @@ from urllib.parse import unquote
 import httpx2
 
 from hashidrill.core.protocols.capabilities import Toxic
-from hashidrill.staging.attach.http import Wire
+from hashidrill.staging.attach.http import Login, Wire
 from hashidrill.staging.attach.links import HostLinks, link_of
-from hashidrill.staging.attach.login import Login
 from hashidrill.testing.fakes import pass_through
 
 API = "http://10.73.0.90:8474"

@@ -2,7 +2,7 @@
 
 from hashidrill.core.judging.verdict import Verdict
 from hashidrill.core.util.folders import project
-from hashidrill.gamedays.history.model import Expected, Number, Run, Series, digest
+from hashidrill.gamedays.history.store import Expected, Number, Run, Series, digest
 from hashidrill.testing.recordings import RecordingBuilder
 
 BEGAN_S = 1_760_000_000.0

@@ -7,8 +7,8 @@ from hashidrill.core.faults.base import table_of
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.capabilities import AgentFiles, PacketFilter, ProcessControl
 from hashidrill.core.util.wait import wait_until
-from hashidrill.products.nomad import api, markers
-from hashidrill.products.nomad.faults import work
+from hashidrill.products.nomad import api
+from hashidrill.products.nomad.faults import snapshot, work
 from hashidrill.products.nomad.settings import data_dir
 
 JOB, SNAPSHOT = "sleepers", "before"
@@ -105,7 +105,7 @@ async def _cut_short(hosts, undo):
 
 
 async def _written_again(hosts, undo):
-    await markers.put(hosts, undo["fault_id"], "as if nothing had been restored")
+    await snapshot.put(hosts, undo["fault_id"], "as if nothing had been restored")
 
 
 async def _restarted_as_before(hosts, undo):

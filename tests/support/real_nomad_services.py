@@ -13,7 +13,7 @@ import anyio
 
 from hashidrill.core.errors import WaitTimeoutError
 from hashidrill.core.experiment.model import DatacenterSpec
-from hashidrill.core.loads.context import LoadContext
+from hashidrill.core.loads.base import LoadContext
 from hashidrill.core.loads.http_client import HttpClient
 from hashidrill.core.util.wait import wait_until
 from hashidrill.lab.local.datacenter import LocalDatacenter

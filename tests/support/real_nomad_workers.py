@@ -23,10 +23,9 @@ from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.wait import wait_until
 from hashidrill.lab.local.datacenter import LocalDatacenter
 from hashidrill.products.consul.loads.kv import KvWrite
-from hashidrill.staging.attach.http import Wire
-from hashidrill.staging.attach.login import Login
+from hashidrill.staging.attach.http import Login, Wire
 from hashidrill.staging.carriers.nomad_jobs import Jobs
-from hashidrill.staging.generators.nomad_spawner import PREFIX
+from hashidrill.staging.generators.spawners import PREFIX
 
 WORKERS = 3
 RATE = "60/s"

@@ -3,7 +3,7 @@
 import random
 
 from hashidrill.core import hypothesis
-from hashidrill.core.loads.attempts import to_operation
+from hashidrill.core.loads.clients import to_operation
 from hashidrill.core.protocols.abc import Operation
 from hashidrill.core.tap.attempts import Attempt
 from hashidrill.testing.recordings import RecordingBuilder

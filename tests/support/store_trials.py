@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from dataclasses import replace
 
-from hashidrill.core.engine.moments import NEVER_CAME
+from hashidrill.core.engine.steps import NEVER_CAME
 from hashidrill.rollouts.bisect.trials import Outcome
 from hashidrill.rollouts.explore.guidance import Seen
 from hashidrill.rollouts.explore.space import (

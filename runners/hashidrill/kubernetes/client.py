@@ -21,8 +21,7 @@ from hashidrill.core.util.extras import extra
 from hashidrill.core.util.safe_json import parse
 from hashidrill.core.util.wait import first_cause, pause
 from hashidrill.kubernetes.vocabulary import plural_of
-from hashidrill.staging.attach.http import UnansweredError, Wire
-from hashidrill.staging.attach.login import Login
+from hashidrill.staging.attach.http import Login, UnansweredError, Wire
 from hashidrill.staging.attach.product import attachables
 from hashidrill.staging.attach.target import PLACE
 

@@ -18,7 +18,7 @@ from hashidrill.staging.attach.target import PODS_PLACE, shown
 
 if TYPE_CHECKING:
     from hashidrill.staging.attach.discovery import LookAtPods
-    from hashidrill.staging.attach.login import Login
+    from hashidrill.staging.attach.http import Login
     from hashidrill.staging.attach.target import AttachTarget
 
 

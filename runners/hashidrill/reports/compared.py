@@ -5,8 +5,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from hashidrill.core.compare.comparison_file import Kept
-from hashidrill.core.compare.judged import ComparisonVerdict, JudgedRun, judge_comparison
+from hashidrill.core.compare.judged import ComparisonVerdict, JudgedRun, Kept, judge_comparison
 from hashidrill.core.judging.verdict import Finding, RunVerdict, Verdict
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.units import counted

@@ -18,7 +18,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from hashidrill.core.compare.disturbed import use_of
+from hashidrill.core.compare.measured import use_of
 from hashidrill.core.errors import UsageError
 from hashidrill.core.experiment.conditions import Condition
 from hashidrill.core.experiment.library import complete, read_experiment

@@ -29,7 +29,7 @@ from hashidrill.core.protocols.capabilities import (
     Processes,
 )
 from hashidrill.core.protocols.packets import Block, PacketRule
-from hashidrill.core.util.go_durations import seconds
+from hashidrill.core.units import seconds
 from hashidrill.core.util.raft_archive import SnapshotError, unpack
 from hashidrill.core.util.safe_json import parse
 from hashidrill.products.nomad.settings import RPC_PORT, data_dir

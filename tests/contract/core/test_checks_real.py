@@ -9,7 +9,7 @@ import uvloop
 from hashidrill.core import hypothesis
 from hashidrill.core.errors import DatacenterError
 from hashidrill.core.hypothesis import Broken
-from hashidrill.core.loads.context import LoadContext
+from hashidrill.core.loads.base import LoadContext
 from hashidrill.core.loads.http_client import HttpClient
 from hashidrill.core.recording.journal import Clock
 from hashidrill.core.recording.reader import Recording

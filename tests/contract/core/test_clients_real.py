@@ -17,9 +17,8 @@ from hashidrill.core.engine.load_generator import LoadGenerator, LoadSpecificati
 from hashidrill.core.errors import DatacenterError, FaultError, HashidrillError
 from hashidrill.core.experiment.model import ClientSpec
 from hashidrill.core.faults.tap import TapFail
-from hashidrill.core.loads.clients import ClientLoad
-from hashidrill.core.loads.context import LoadContext
-from hashidrill.core.loads.service_clients import ENDED
+from hashidrill.core.loads.base import LoadContext
+from hashidrill.core.loads.clients import ENDED, ClientLoad
 from hashidrill.core.protocols.abc import Reason, Target
 from hashidrill.core.protocols.registry import CLIENT
 from hashidrill.core.recording.journal import Clock

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hashidrill.core.experiment.model import ClientSpec
+from hashidrill.core.loads.base import LoadContext
 from hashidrill.core.loads.clients import ClientLoad
-from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.util.wait import wait_until
 
 pytestmark = [

@@ -9,8 +9,8 @@ import pytest
 from hashidrill.core.engine.monitor import Monitor
 from hashidrill.core.experiment.conditions import Condition
 from hashidrill.core.experiment.model import ClientSpec
+from hashidrill.core.loads.base import LoadContext
 from hashidrill.core.loads.clients import ClientLoad
-from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.recording.journal import Clock
 from hashidrill.core.util.wait import wait_until
 

@@ -27,7 +27,7 @@ from hashidrill.core.experiment.conditions import Condition
 from hashidrill.core.experiment.load_levels import Profile
 from hashidrill.core.faults.base import NoParams
 from hashidrill.core.hypothesis import Broken
-from hashidrill.core.loads.context import LoadContext
+from hashidrill.core.loads.base import LoadContext
 from hashidrill.core.loads.http_client import HttpClient
 from hashidrill.core.loads.schedule import CANCELLED, REPORT_AFTER_S
 from hashidrill.core.recording.journal import Clock

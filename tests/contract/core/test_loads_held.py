@@ -8,15 +8,14 @@ import pytest
 
 from hashidrill.core.engine.load_generator import LoadGenerator, LoadSpecification
 from hashidrill.core.experiment.load_levels import Course, Piece
-from hashidrill.core.loads.context import LoadContext
+from hashidrill.core.loads.base import LoadContext
 from hashidrill.core.protocols.abc import CleansUp
 from hashidrill.core.recording.journal import Clock
 from hashidrill.core.util.wait import wait_until
 from hashidrill.products.consul.loads.base import mark
 from hashidrill.products.consul.loads.churn import ServiceChurn
 from hashidrill.products.consul.loads.streams import Streams
-from hashidrill.products.consul.loads.views import Views
-from hashidrill.products.consul.loads.watch import Watch
+from hashidrill.products.consul.loads.views import Views, Watch
 from streaming_server import StreamingServer
 from tasks import running
 from watched_consul import WatchedConsul

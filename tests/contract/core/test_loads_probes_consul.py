@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from hashidrill.core.engine.load_generator import LoadGenerator, LoadSpecification
-from hashidrill.core.loads.context import LoadContext
+from hashidrill.core.loads.base import LoadContext
 from hashidrill.core.probes.base import run_probes
 from hashidrill.core.probes.hosts import ProcessProbe
 from hashidrill.core.protocols.abc import AgentProcess, CleansUp
@@ -23,8 +23,7 @@ from hashidrill.core.util.wait import wait_until
 from hashidrill.products.consul.loads.churn import ServiceChurn
 from hashidrill.products.consul.loads.kv import ONCE_PREFIX, KvRead, KvWrite
 from hashidrill.products.consul.loads.streams import Streams
-from hashidrill.products.consul.loads.views import Views
-from hashidrill.products.consul.loads.watch import Watch
+from hashidrill.products.consul.loads.views import Views, Watch
 from hashidrill.products.consul.probes import consul_probes
 from polled import wait
 

@@ -10,7 +10,7 @@ import pytest
 from hashidrill.core import hypothesis
 from hashidrill.core.errors import DatacenterError
 from hashidrill.core.hypothesis import Broken
-from hashidrill.core.loads.context import LoadContext
+from hashidrill.core.loads.base import LoadContext
 from hashidrill.core.protocols.abc import Prepares
 from hashidrill.core.recording.journal import Clock
 from hashidrill.core.recording.reader import Recording

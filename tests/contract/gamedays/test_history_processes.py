@@ -5,8 +5,7 @@ import sys
 
 import pytest
 
-from hashidrill.gamedays.history.model import history_file
-from hashidrill.gamedays.history.store import Store, opened
+from hashidrill.gamedays.history.store import Store, history_file, opened
 from history_runs import recorded
 
 _PROCESSES, _EACH = 4, 5

@@ -16,8 +16,7 @@ from docs_pages import ROOT
 from drills import hashidrill
 from hashidrill.gamedays.history.store import Store, opened
 from hashidrill.gamedays.schedules import jobs
-from hashidrill.gamedays.schedules.cron import cron, next_times, on_calendar
-from hashidrill.gamedays.schedules.jobs import Job
+from hashidrill.gamedays.schedules.jobs import Job, cron, next_times, on_calendar
 
 EXPRESSIONS = [
     "* * * * *",

@@ -24,8 +24,7 @@ from hashidrill.kubernetes import port_forward
 from hashidrill.kubernetes.attach_capabilities import located, reached, watched
 from hashidrill.kubernetes.client import Cluster
 from hashidrill.staging.attach.datacenter import AttachedDatacenter, attach
-from hashidrill.staging.attach.http import UnansweredError, Wire
-from hashidrill.staging.attach.login import Login
+from hashidrill.staging.attach.http import Login, UnansweredError, Wire
 from hashidrill.staging.attach.target import AttachTarget, read_target
 from hashidrill.testing.fakes import FakeDatacenter
 from http_scripts import Answer, Scripted

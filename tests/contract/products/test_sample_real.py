@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hashidrill.core.loads.context import LoadContext
+from hashidrill.core.loads.base import LoadContext
 from hashidrill.products.sample import program
 from hashidrill.products.sample.loads import Checks, Logs
 

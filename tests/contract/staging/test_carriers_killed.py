@@ -25,8 +25,7 @@ from hashidrill.core.protocols.capabilities import PacketFilter
 from hashidrill.core.protocols.packets import Block
 from hashidrill.core.recording.journal import read_journal
 from hashidrill.lab.runs.heal import entries_of, heal_run
-from hashidrill.staging.attach.http import Wire
-from hashidrill.staging.attach.login import Login
+from hashidrill.staging.attach.http import Login, Wire
 from hashidrill.staging.attach.target import AttachTarget
 from hashidrill.staging.carriers.nomad_jobs import remove_jobs
 from hashidrill.staging.carriers.open_carriers import carried

@@ -12,9 +12,8 @@ import pytest
 
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.capabilities import EstateLinks
-from hashidrill.staging.attach.http import Wire
+from hashidrill.staging.attach.http import Login, Wire
 from hashidrill.staging.attach.links import HostLinks, hello_of_http, links_of
-from hashidrill.staging.attach.login import Login
 from hashidrill.testing.fakes import FakeDatacenter
 from hashidrill.testing.faults import check_fault
 from ports import free_ports

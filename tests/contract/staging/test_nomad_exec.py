@@ -13,7 +13,7 @@ import trustme
 from aiohttp import web
 
 from hashidrill.core.errors import FaultError
-from hashidrill.staging.attach.login import Login, Tls
+from hashidrill.staging.attach.http import Login, Tls
 from hashidrill.staging.carriers.nomad import ExecSession, dialler
 from hashidrill.staging.carriers.shell import OBSERVERS, STARTER, handed, program
 

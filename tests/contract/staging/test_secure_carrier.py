@@ -11,7 +11,7 @@ from test_ssh_carrier import HOSTS, Staging
 from carried_runner import VICTIM, Asked, Hosts, faults
 from hashidrill.core.protocols.abc import Target
 from hashidrill.products.nomad.rights import policy
-from hashidrill.staging.attach.login import Login, Secret, Tls
+from hashidrill.staging.attach.http import Login, Secret, Tls
 from hashidrill.staging.attach.target import AttachTarget
 from hashidrill.staging.carriers.open_carriers import carried, look
 from hashidrill.staging.carriers.settings import CAPABILITIES, Carriers, carrier_rights

@@ -13,7 +13,7 @@ import anyio
 import httpx2
 import pytest
 
-from hashidrill.core.loads.context import LoadContext
+from hashidrill.core.loads.base import LoadContext
 from hashidrill.core.protocols.abc import Prepares
 from hashidrill.lab.provision.products import VAULT_VERSION
 from hashidrill.products.vault import leftovers as vault_leftovers
@@ -22,8 +22,7 @@ from hashidrill.products.vault.leftovers import left_by
 from hashidrill.products.vault.loads.kv import KvRead, KvWrite
 from hashidrill.products.vault.rights import MOUNT
 from hashidrill.staging.attach import leftovers
-from hashidrill.staging.attach.http import Wire
-from hashidrill.staging.attach.login import Login
+from hashidrill.staging.attach.http import Login, Wire
 from ports import free_ports
 
 pytestmark = [pytest.mark.vault, pytest.mark.needs(f"vault {VAULT_VERSION}")]

@@ -44,7 +44,7 @@ from hashidrill.core.experiment.loader import load_experiment
 from hashidrill.core.experiment.pydantic_messages import is_kind
 from hashidrill.core.experiment.selectors import forms
 from hashidrill.core.judging.verdict import Finding
-from hashidrill.core.loads.context import LoadContext
+from hashidrill.core.loads.base import LoadContext
 from hashidrill.core.protocols import events
 from hashidrill.core.protocols.abc import LoadCost, cost_of, selectors_of
 from hashidrill.faces.cli import reference

@@ -17,7 +17,7 @@ from hashidrill.core.errors import HypothesisInvalidError
 from hashidrill.core.experiment.library import list_experiments
 from hashidrill.core.experiment.loader import load_experiment
 from hashidrill.core.hypothesis import Broken
-from hashidrill.core.loads.context import LoadContext
+from hashidrill.core.loads.base import LoadContext
 from hashidrill.core.loads.schedule import Turns
 from hashidrill.core.recording.reader import Operations
 from hashidrill.products.consul.loads.kv import ONCE_PREFIX, KvWrite

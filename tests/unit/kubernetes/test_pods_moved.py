@@ -12,8 +12,7 @@ from hashidrill.core.protocols.capabilities import AgentApi
 from hashidrill.kubernetes.pods import located, watched
 from hashidrill.staging.attach.datacenter import AttachedDatacenter
 from hashidrill.staging.attach.discovery import discover
-from hashidrill.staging.attach.http import Wire
-from hashidrill.staging.attach.login import Login
+from hashidrill.staging.attach.http import Login, Wire
 from virtual_time import ran, run
 
 NEW, OTHER = "10.73.0.92", "10.73.0.93"

@@ -14,8 +14,7 @@ from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.capabilities import CAPABILITIES, AgentApi
 from hashidrill.staging.attach.datacenter import AttachedDatacenter
 from hashidrill.staging.attach.discovery import Estate, FoundHost
-from hashidrill.staging.attach.http import Wire
-from hashidrill.staging.attach.login import Login, Secret
+from hashidrill.staging.attach.http import Login, Secret, Wire
 from hashidrill.staging.attach.product import attachables
 from hashidrill.staging.attach.target import AttachTarget
 from hashidrill.staging.runs.attach_limits import possible_kinds

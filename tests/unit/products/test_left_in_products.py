@@ -10,8 +10,7 @@ import pytest
 from hashidrill.core.errors import FaultError
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import LeavesThings
-from hashidrill.staging.attach.http import Wire
-from hashidrill.staging.attach.login import Login
+from hashidrill.staging.attach.http import Login, Wire
 from hashidrill.staging.attach.product import attachables
 from virtual_time import ran
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from hashidrill import __version__
-from hashidrill.clients.audit.rule import Finding, Rule, Severity
+from hashidrill.clients.audit.audited import Finding, Rule, Severity
 from hashidrill.clients.audit.run import RULES, Audit
 from hashidrill.clients.audit.sources import by_kind
 from hashidrill.core.units import counted

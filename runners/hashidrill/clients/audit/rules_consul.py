@@ -4,8 +4,7 @@ config entries retry.
 
 from collections.abc import Iterator
 
-from hashidrill.clients.audit.audited import Agent, Audited
-from hashidrill.clients.audit.rule import Hit, rule
+from hashidrill.clients.audit.audited import Agent, Audited, Hit, rule
 from hashidrill.clients.audit.rules_python import ignores_429
 from hashidrill.clients.audit.sources import Document
 from hashidrill.clients.audit.tree import Mapping

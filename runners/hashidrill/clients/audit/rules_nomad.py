@@ -3,8 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from hashidrill.clients.audit.audited import Agent, Audited, Group
-from hashidrill.clients.audit.rule import Hit, rule
+from hashidrill.clients.audit.audited import Agent, Audited, Group, Hit, rule
 from hashidrill.clients.audit.sources import Document
 from hashidrill.clients.audit.tree import Mapping, is_zero_duration, texts_within
 

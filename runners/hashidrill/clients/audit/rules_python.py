@@ -8,7 +8,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from hashidrill.clients.audit.audited import Audited
+from hashidrill.clients.audit.audited import Audited, Hit, rule
 from hashidrill.clients.audit.python_code import (
     ADAPTER_ARGUMENTS,
     ADAPTERS,
@@ -22,7 +22,6 @@ from hashidrill.clients.audit.python_code import (
     place_of,
     spreads,
 )
-from hashidrill.clients.audit.rule import Hit, rule
 from hashidrill.clients.audit.sources import Document
 
 _CONSUL = {"consul.Consul", "consul.std.Consul", "consul.aio.Consul", "consul.base.Consul"}

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from hashidrill.clients.audit.audited import Audited, Started
+from hashidrill.clients.audit.audited import Audited, Hit, Started, rule
 from hashidrill.clients.audit.command_lines import Unit
-from hashidrill.clients.audit.rule import Hit, rule
 from hashidrill.clients.audit.sources import Document
 from hashidrill.clients.audit.tree import Mapping, Place, is_zero_duration, number_of
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hashidrill.clients.audit import rules_consul, rules_nomad, rules_python, rules_vault
-from hashidrill.clients.audit.audited import Audited
-from hashidrill.clients.audit.rule import REGISTERED, Finding, Hit, Rule, Severity, rule
+from hashidrill.clients.audit.audited import REGISTERED, Audited, Finding, Hit, Rule, Severity, rule
 from hashidrill.clients.audit.sources import Document, Problem, Unread, collect
 from hashidrill.clients.audit.tree import Place
 

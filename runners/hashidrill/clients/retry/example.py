@@ -4,7 +4,7 @@
     {url}/v1/kv/x
 
 It does one operation, and its exit status says whether that succeeded. With --rate it is a service instead: it starts
-that many operations per second, and reports each as a line of JSON (loads/service_clients.py). With --watch it follows
+that many operations per second, and reports each as a line of JSON (loads/clients.py). With --watch it follows
 a Consul index by blocking queries. Without options it does what most programs do at first: one try, no timeout. It only
 needs Python's standard library.
 """

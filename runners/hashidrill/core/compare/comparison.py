@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hashidrill.core.compare.disturbed import Use
-from hashidrill.core.compare.measured import IN_DOUBT_AT_MOST, Figure, Measured
+from hashidrill.core.compare.measured import IN_DOUBT_AT_MOST, Figure, Measured, Use
 from hashidrill.core.compare.statistics import (
     ALARMS,
     CONFIDENCE,

@@ -2,36 +2,130 @@
 
 A pure function of the recordings. Every doubt is INVALID: an INVALID run, a round without one of its sides, a
 recording of another experiment, two sides that ran the same, a figure that was not measured on one of them.
+
+On disk, a comparison is a folder with one file, comparison.json, next to the recordings that it names; reports are
+written into it. The recordings stay unchanged: each can be judged, reported and healed by itself.
 """
 
+import json
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from hashidrill import __version__
 from hashidrill.core import hypothesis
-from hashidrill.core.compare.comparison_file import Kept
 from hashidrill.core.compare.figures import figures
 from hashidrill.core.compare.measured import IN_DOUBT_AT_MOST
 from hashidrill.core.compare.statistics import lower_median
-from hashidrill.core.errors import HashidrillError, HypothesisInvalidError, RecordingError
+from hashidrill.core.errors import ExperimentError, HashidrillError, HypothesisInvalidError, RecordingError
 from hashidrill.core.experiment.model import Expectation
+from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.core.hypothesis import Hypothesis
 from hashidrill.core.judging import measure
-from hashidrill.core.judging.comparison import differences
+from hashidrill.core.judging.comparison import differences, hidden
 from hashidrill.core.judging.judge import in_view_of, judge
 from hashidrill.core.judging.reads import TracedRecording
 from hashidrill.core.judging.validity import Validity
 from hashidrill.core.judging.verdict import Finding, Judgement, RunVerdict, Verdict, merge
-from hashidrill.core.recording.provenance import Lookup
+from hashidrill.core.recording.provenance import HYPOTHESES_NAME, Lookup
 from hashidrill.core.recording.reader import Recording
-from hashidrill.core.util.files import JOURNAL_NAME
+from hashidrill.core.util import safe_json
+from hashidrill.core.util.files import COMPARISON_NAME, JOURNAL_NAME, write_whole
 from hashidrill.core.util.nested import dotted, leaves
+from hashidrill.core.util.redaction import Redactor
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class KeptRound:
+    """One round: the variants in the order in which they ran, and the recording of each that has one."""
+
+    order: tuple[str, ...]
+    recordings: dict[str, Path] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A comparison: the experiment, its variants, and the rounds that were played."""
+
+    path: Path
+    experiment: ResolvedExperiment
+    variants: Mapping[str, ResolvedExperiment]
+    rounds: list[KeptRound]
+    hidden: Mapping[tuple[str, str], list[str]] | None = None
+    """The places where two variants differ only in secrets, from the comparison's file; None before it is written."""
+
+    def hidden_between(self, one: str, other: str) -> list[str]:
+        """The differences of these two variants that no recording shows."""
+        return self._hidden.get((min(one, other), max(one, other)), [])
+
+    @cached_property
+    def _hidden(self) -> Mapping[tuple[str, str], list[str]]:
+        if self.hidden is not None:
+            return self.hidden
+        pairs = list(combinations(sorted(self.variants), 2))
+        return {(a, b): hidden(self.variants[a].experiment, self.variants[b].experiment) for a, b in pairs}
+
+    def write(self) -> None:
+        """Writes the comparison's files. Raises OSError."""
+        redactor = Redactor()
+        redactor.learn_environment(os.environ)
+        redactor.learn(self.experiment.data)
+        document = {
+            "format": FORMAT,
+            "hashidrill": __version__,
+            "resolved": self.experiment.to_data(),
+            "variants": {name: one.to_data() for name, one in self.variants.items()},
+            "hidden": [[*pair, places] for pair, places in self._hidden.items() if places],
+            "rounds": [
+                {
+                    "order": list(each.order),
+                    "recordings": {name: os.path.relpath(path, self.path) for name, path in each.recordings.items()},
+                }
+                for each in self.rounds
+            ],
+        }
+        if self.experiment.hypotheses:
+            write_whole(self.path / HYPOTHESES_NAME, json.dumps(self.experiment.hypotheses, indent=2) + "\n")
+        write_whole(self.path / COMPARISON_NAME, json.dumps(redactor.clean(document), indent=2) + "\n")
+
+
+def read_comparison(path: Path) -> Kept:
+    """Reads a comparison. Raises RecordingError if the folder has none, or if a newer hashidrill wrote it."""
+    file = path / COMPARISON_NAME
+    try:
+        found: Any = safe_json.parse(file.read_bytes())
+        if found["format"] > FORMAT:
+            raise RecordingError(
+                f"{file}: hashidrill {found.get('hashidrill')} wrote this comparison, in a format that {__version__}"
+                " does not know; judge it with that version, or a later one"
+            )
+        return Kept(
+            path,
+            ResolvedExperiment.from_data(found["resolved"]),
+            {str(name): ResolvedExperiment.from_data(one) for name, one in found["variants"].items()},
+            [
+                KeptRound(
+                    tuple(map(str, each["order"])),
+                    {str(name): Path(os.path.normpath(path / where)) for name, where in each["recordings"].items()},
+                )
+                for each in found["rounds"]
+            ],
+            {(str(a), str(b)): list(map(str, places)) for a, b, places in found.get("hidden", ())},
+        )
+    except FileNotFoundError:
+        raise RecordingError(f"{path}: is not a comparison: it lacks {COMPARISON_NAME}") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ExperimentError) as error:
+        raise RecordingError(f"{file}: is not readable ({error}): it is not what hashidrill wrote") from None
+
 
 _OF_AGENTS = re.compile(r"datacenter\.(\w+)\.(version|servers|clients|config|server_config|client_config)\b\.?([^[]*)")
 """Settings whose effect must show in the started agents: their versions, number and configuration."""

@@ -17,8 +17,8 @@ from hashidrill.core.util.wait import pause
 
 if TYPE_CHECKING:
     from hashidrill.core.engine.load_generator import LoadGenerator
-    from hashidrill.core.engine.method_clock import MethodClock
     from hashidrill.core.engine.monitor import Monitor
+    from hashidrill.core.engine.run_state import MethodClock
     from hashidrill.core.experiment.load_levels import Profile, Ramp, Search
     from hashidrill.core.recording.journal import Clock, Journal
 

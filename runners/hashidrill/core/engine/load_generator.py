@@ -17,7 +17,7 @@ import anyio
 import anyio.abc
 
 from hashidrill.core.errors import DatacenterError, HashidrillError
-from hashidrill.core.loads.operations import unpacked
+from hashidrill.core.loads.schedule import unpacked
 from hashidrill.core.protocols.abc import EmitOperation, Sample
 from hashidrill.core.util.wait import first_cause
 

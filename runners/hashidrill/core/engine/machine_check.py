@@ -23,10 +23,9 @@ from hashidrill.core.errors import UnfitError
 from hashidrill.core.experiment.model import make_fault, services_of
 from hashidrill.core.experiment.selectors import parse_selector
 from hashidrill.core.faults.cpu import cores_for, provable_cores
-from hashidrill.core.loads.context import LoadContext
+from hashidrill.core.loads.base import LoadContext
 from hashidrill.core.loads.http_client import HttpClient
-from hashidrill.core.loads.operations import packed
-from hashidrill.core.loads.schedule import OpenLoop, Reply, Turns, stamp
+from hashidrill.core.loads.schedule import OpenLoop, Reply, Turns, packed, stamp
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import cost_of
 from hashidrill.core.protocols.service import USUAL_BYTES, TakesMemory

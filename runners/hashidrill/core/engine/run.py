@@ -15,13 +15,13 @@ import anyio
 from hashidrill.core.engine.inject import open_faults, settle
 from hashidrill.core.engine.levels import GENERATOR_FULL, Steered
 from hashidrill.core.engine.load_generator import LoadGenerator
-from hashidrill.core.engine.method_clock import MethodClock
 from hashidrill.core.engine.monitor import Monitor, longest_window_s
 from hashidrill.core.engine.profiler import Profiler
 from hashidrill.core.engine.run_state import (
     Admits,
     Attendant,
     LooksAround,
+    MethodClock,
     Run,
     RunnableDatacenter,
     Teller,

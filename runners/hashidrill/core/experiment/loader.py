@@ -2,11 +2,17 @@
 
 The steps: text to plain data (documents), its shape (model), the parameters of each fault, load and hypothesis (each
 kind's own `Params`), and what cannot work in this datacenter (checks). Nothing is started.
+
+A variant is an experiment with a named overlay of its datacenter, load, clients or expectations. An overlay is merged
+as `extends` merges: mappings key by key, and the overlay wins; a list or a value replaces the experiment's; null
+removes a key. The result is a whole experiment, which is checked again.
 """
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,8 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from hashidrill import __version__
-from hashidrill.core.errors import UnknownNameError
-from hashidrill.core.experiment.checks import Expected, check, check_variants
+from hashidrill.core.errors import UnknownNameError, UsageError
+from hashidrill.core.experiment.checks import Expected, check, check_sections, check_variants, written_variants
 from hashidrill.core.experiment.documents import Document
 from hashidrill.core.experiment.library import BASE_KIND, KIND, read_experiment
 from hashidrill.core.experiment.model import (
@@ -23,7 +29,10 @@ from hashidrill.core.experiment.model import (
     CONTRAST,
     CONTRAST_SIDES,
     MOST_ENTRIES,
+    NAME_PATTERN,
+    OF_VARIANTS,
     SCRIPT,
+    SECTIONS,
     STEP_TAGS,
     Experiment,
     Step,
@@ -33,13 +42,74 @@ from hashidrill.core.experiment.pydantic_messages import explain
 from hashidrill.core.experiment.resolved import Parameters, Provenance, ResolvedExperiment, Variant, sha256
 from hashidrill.core.experiment.selectors import CLIENT_PREFIX
 from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.registry import near
 from hashidrill.core.units import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from hashidrill.core.experiment.documents import Loc
     from hashidrill.core.hypothesis import Hypothesis
+
+
+__all__ = ["SECTIONS", "variant_of", "variants_of", "varied"]
+
+
+def varied(
+    given: ResolvedExperiment | Document, overlay: Mapping[str, Any], *, name: str, source: str | None = None
+) -> ResolvedExperiment:
+    """The experiment with `overlay` over it, resolved and checked as if it had been written out.
+
+    `given` is the experiment (from `resolve`), or its document (from `read_experiment`). `overlay` is plain data of
+    the sections SECTIONS; `name` names the variant, in messages and in the recording of its run. `source` names the
+    overlay in messages, which quote it as JSON with line and column; default: `variant NAME`.
+
+    Raises ExperimentError as `resolve` does, and for a section that cannot vary; UsageError for a bad name.
+    """
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise UsageError(f"{name!r} cannot name a variant: write lower-case words joined by dashes, like new-config")
+    document = _document_of(given)
+    over = Document(source or f"variant {name}", json.dumps(overlay, indent=2, ensure_ascii=False))
+    check_sections(over, name)
+    path = given.path if isinstance(given, ResolvedExperiment) else Path(given.name)
+    variant = Variant(name=name, overlay=over.data)
+    return resolve_document(
+        document.under(over, without=OF_VARIANTS, variant=name), path=path, variant=variant, files=len(document.files)
+    )
+
+
+def variants_of(given: ResolvedExperiment) -> dict[str, ResolvedExperiment]:
+    """The `variants:` of an experiment by name; empty if it has none.
+
+    Raises ExperimentError for an experiment from a recording that can no longer be resolved here.
+    """
+    document = _document_of(given)
+    overlays = document.data.get("variants") or {}
+    return {
+        name: resolve_document(one, path=given.path, variant=Variant(name=name, overlay=overlays[name] or {}))
+        for name, one in written_variants(document).items()
+    }
+
+
+def variant_of(given: ResolvedExperiment, name: str) -> ResolvedExperiment:
+    """One variant. Raises UnknownNameError if the experiment has none of that name."""
+    found = variants_of(given)
+    if name not in found:
+        has = near(name, found) if found else "it has no variants"
+        raise UnknownNameError(f"{given.path}: {given.name} has no variant {name!r}: {has}")
+    return found[name]
+
+
+def _document_of(given: ResolvedExperiment | Document) -> Document:
+    """The document that a variant is laid over. An experiment from a recording has none, so its data are written
+    out.
+    """
+    if isinstance(given, Document):
+        return given.unmarked()
+    if given.document is not None:
+        return given.document.unmarked()
+    return Document(given.provenance.path, json.dumps(given.data, indent=2, ensure_ascii=False))
+
 
 Model = TypeVar("Model", bound=BaseModel)
 

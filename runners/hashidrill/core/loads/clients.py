@@ -1,8 +1,16 @@
 """Real clients as loads: any command that reaches the datacenter's agents through a tap.
 
 A command with a rate runs again and again. Each run is one operation and has its own tap, which shows the operation
-that each attempt belongs to. A service runs all the time behind one tap, and may report its operations
-(service_clients). Attempts become operations of the load `CLIENT.attempts` (attempts).
+that each attempt belongs to. Attempts become operations of the load `CLIENT.attempts`: key `METHOD path`, a detail. If
+an attempt's operation is known, `Attempt.operation` is the `key` of that operation of the load `CLIENT`.
+
+A service runs all the time behind one tap, and may report its operations. A report is one line on standard output, a
+JSON object; other lines are the service's own business.
+
+    {"intended_ns": 100, "start_ns": 120, "end_ns": 950, "ok": true, "key": "orders/7"}
+
+Times are nanoseconds of CLOCK_MONOTONIC (Python: time.monotonic_ns()); `ok` is true, false, or null for an unknown
+outcome; `intended_ns` (when the operation was due) and `key` may be left out.
 
 One list of faults applies to all taps of a client. The list changes over a Unix socket, one JSON object a line:
 
@@ -19,22 +27,23 @@ import itertools
 import json
 import os
 import pwd
+import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from hashidrill.core.errors import DatacenterError, HashidrillError, UsageError
-from hashidrill.core.experiment.model import ClientSpec
-from hashidrill.core.loads import service_clients
-from hashidrill.core.loads.attempts import to_operation
+from hashidrill.core.errors import DatacenterError, HashidrillError, HypothesisInvalidError, UsageError
+from hashidrill.core.experiment.model import ATTEMPTS, ClientSpec
 from hashidrill.core.loads.base import BaseLoad
-from hashidrill.core.loads.schedule import OpenLoop, Reply
-from hashidrill.core.protocols.abc import Operation, Reason
+from hashidrill.core.loads.schedule import OpenLoop, Reply, detail_as
+from hashidrill.core.protocols.abc import Detail, Operation, Reason
 from hashidrill.core.protocols.registry import CLIENT
-from hashidrill.core.tap.attempts import header_in
+from hashidrill.core.recording.reader import Operations
+from hashidrill.core.tap.attempts import Attempt, header_in
 from hashidrill.core.tap.command import CommandError, Ended, pointed_at, run, unrunnable
 from hashidrill.core.tap.plans import Moment, WithProbability
 from hashidrill.core.tap.tap import Tap
@@ -48,9 +57,196 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hashidrill.core.experiment.documents import Document
-    from hashidrill.core.loads.context import LoadContext
+    from hashidrill.core.loads.base import LoadContext
     from hashidrill.core.protocols.abc import EmitOperation
-    from hashidrill.core.tap.attempts import Attempt
+
+
+SUFFIX = ATTEMPTS
+TABLE = "attempt"
+_COLUMNS = {"start_ns", "end_ns", "status"}
+_TRUTHS = {field.name for field in fields(Attempt) if str(field.type).startswith("bool")}
+"""The boolean fields of an attempt; a database keeps them as 0 and 1."""
+
+
+def to_operation(client: str, attempt: Attempt, *, origin_ns: int = 0) -> Operation:
+    """The operation that records an attempt. `origin_ns`: the tap's clock when the recording's clock is zero."""
+    if attempt.fault or not attempt.status:
+        outcome = "unknown" if attempt.upstream else "fail"
+    else:
+        outcome = "ok" if attempt.status < 400 else "fail"
+    return Operation(
+        load=client + SUFFIX,
+        intended_ns=attempt.start_ns - origin_ns,
+        start_ns=attempt.start_ns - origin_ns,
+        end_ns=attempt.end_ns - origin_ns,
+        outcome=outcome,
+        key=f"{attempt.method} {attempt.path}",
+        status=attempt.status,
+        error=attempt.fault,
+        reason="" if outcome == "ok" else _reason(attempt),
+        detail=Detail(
+            TABLE, {each.name: getattr(attempt, each.name) for each in fields(Attempt) if each.name not in _COLUMNS}
+        ),
+    )
+
+
+def _reason(attempt: Attempt) -> str:
+    if attempt.status >= 400:
+        return Reason.REFUSED if attempt.status < 500 else Reason.SERVER_ERROR
+    return Reason.NO_ANSWER
+
+
+def from_operations(operations: Operations) -> list[Attempt]:
+    """The attempts behind the operations of a load `CLIENT.attempts`, in order.
+
+    Raises HypothesisInvalidError for operations that are not attempts.
+    """
+    times = zip(operations.start_ns.tolist(), operations.end_ns.tolist(), operations.status.tolist(), strict=True)
+    found = []
+    for index, ((start_ns, end_ns, status), detail) in enumerate(zip(times, operations.details, strict=True)):
+        try:
+            noted = detail_as(dict, detail, TABLE, "client")
+            noted |= {name: None if noted[name] is None else bool(noted[name]) for name in _TRUTHS & noted.keys()}
+            found.append(Attempt(start_ns=start_ns, end_ns=end_ns, status=status, **noted))
+        except (TypeError, ValueError):
+            raise HypothesisInvalidError(
+                f"operation {index + 1} of this load is not an attempt at a tap: its key is {operations.keys[index]!r};"
+                f" name the client, without {SUFFIX}"
+            ) from None
+    return found
+
+
+ENDED = "the service ended by itself"
+"""The start of the error text of an operation that records the service's end."""
+STOP_WITHIN_S = 1.0
+_LONGEST_LINE_BYTES = 65536
+_READ_BYTES = 65536
+_CLOCKS_APART_NS = 1_000_000_000
+_OUTCOMES = {True: "ok", False: "fail", None: "unknown"}
+
+
+async def serve(command: Sequence[str], environment: Mapping[str, str], on_line: Callable[[bytes], None]) -> Ended:
+    """Runs the command until it ends. If cancelled, sends SIGTERM and waits 1 s for reports of unfinished operations.
+
+    Leaves no process of the command's process group. Raises UsageError if the command cannot be started, and what
+    `on_line` raises.
+    """
+    start_ns = time.monotonic_ns()
+    process = await _start(command, environment)
+    if process.stdout is None or process.stderr is None:
+        raise RuntimeError("the process has no pipes")
+    said = _Tail()
+    lines = asyncio.create_task(_lines(process.stdout, on_line))
+    errors = asyncio.create_task(_lines(process.stderr, said.take))
+    ended = asyncio.create_task(process.wait())
+    try:
+        await asyncio.wait({lines, ended}, return_when=asyncio.FIRST_COMPLETED)
+        if not lines.done() or lines.exception() is None:  # the process may close its output and continue
+            await ended
+    except asyncio.CancelledError:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        await asyncio.wait({lines}, timeout=STOP_WITHIN_S)
+        raise
+    finally:
+        await _end(process)
+        # the last output is still in the pipe, which a grandchild may hold open for ever
+        await asyncio.wait({lines, errors}, timeout=STOP_WITHIN_S)
+        for task in (lines, errors, ended):
+            task.cancel()
+        left = await asyncio.gather(lines, errors, ended, return_exceptions=True)
+    if isinstance(left[0], Exception):
+        raise left[0]
+    return Ended(process.returncode, "", start_ns, time.monotonic_ns(), said.text)
+
+
+async def _start(command: Sequence[str], environment: Mapping[str, str]) -> asyncio.subprocess.Process:
+    try:
+        return await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=dict(environment),
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"{command[0]} cannot be run: {reason}") from None
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Kills the rest of the process group that was created with the process."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(process.wait(), STOP_WITHIN_S)
+
+
+class _Tail:
+    """The last line that was written."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def take(self, line: bytes) -> None:
+        self.text = line.decode(errors="replace").strip() or self.text
+
+
+async def _lines(stream: asyncio.StreamReader, on_line: Callable[[bytes], None]) -> None:
+    rest = b""
+    while data := await stream.read(_READ_BYTES):
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            on_line(line)
+        if len(rest) > _LONGEST_LINE_BYTES:  # not a report; without a bound it would fill the memory
+            rest = b""
+
+
+def reported(client: str, line: bytes, *, origin_ns: int, now_ns: int) -> Operation | None:
+    """The operation that a line reports; None if the line is not a report.
+
+    `origin_ns` and `now_ns`: the zero of the run's clock, and now, on CLOCK_MONOTONIC. Raises UsageError for an invalid
+    report, because its operation would be missing from the recording.
+    """
+    said = _object(line)
+    if said is None or not {"start_ns", "end_ns", "ok"} <= said.keys():
+        return None
+    start_ns, end_ns = said["start_ns"], said["end_ns"]
+    intended_ns = said.get("intended_ns", start_ns)
+    times = (intended_ns, start_ns, end_ns)
+    if not all(type(t) is int for t in times) or not isinstance(said["ok"], (bool, type(None))):
+        raise _wrong(client, line, "the times are whole numbers, and ok is true, false or null")
+    texts = said.get("key", ""), said.get("error", "")
+    if not all(isinstance(text, (str, int, float)) for text in texts):
+        raise _wrong(client, line, "key and error are text")
+    if not 0 <= intended_ns <= start_ns <= end_ns:
+        raise _wrong(client, line, "intended_ns, start_ns and end_ns must be in this order")
+    if end_ns > now_ns + _CLOCKS_APART_NS or intended_ns < origin_ns:
+        raise _wrong(client, line, f"times are nanoseconds of CLOCK_MONOTONIC, which shows {now_ns} now")
+    return Operation(
+        client,
+        intended_ns - origin_ns,
+        start_ns - origin_ns,
+        end_ns - origin_ns,
+        _OUTCOMES[said["ok"]],
+        key=str(texts[0]),
+        error=str(texts[1]),
+    )
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    if not line.lstrip().startswith(b"{"):
+        return None
+    with contextlib.suppress(ValueError):
+        said = parse(line)
+        return said if isinstance(said, dict) else None
+    return None
+
+
+def _wrong(client: str, line: bytes, right: str) -> UsageError:
+    shown = line.decode(errors="replace")[:200]
+    return UsageError(f"client {client}: its report of an operation is wrong: {right}; the report was {shown}")
 
 
 def as_invoker(command: Sequence[str], environment: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
@@ -219,8 +415,8 @@ class ClientLoad(BaseLoad):
                 command, environment = pointed_at(self._command, tap.url, self._environment)
                 if self.context.namespace is not None:
                     command = [*entering(network=self.context.namespace), *command]
-                ended = await service_clients.serve(command, environment, self._reported)
-            error = f"{service_clients.ENDED}: {_said(ended)}"
+                ended = await serve(command, environment, self._reported)
+            error = f"{ENDED}: {_said(ended)}"
             now_ns = self.context.clock.now_ns()
             self._emit(
                 Operation(
@@ -230,7 +426,7 @@ class ClientLoad(BaseLoad):
             await asyncio.sleep(AGAIN_AFTER_S)
 
     def _reported(self, line: bytes) -> None:
-        operation = service_clients.reported(self.name, line, origin_ns=self._origin_ns(), now_ns=time.monotonic_ns())
+        operation = reported(self.name, line, origin_ns=self._origin_ns(), now_ns=time.monotonic_ns())
         if operation is not None:
             self._emit(operation)
 

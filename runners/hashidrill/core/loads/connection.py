@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import httptools
 
-from hashidrill.core.loads.answer import Answer, Headers
+from hashidrill.core.loads.http_client import Answer, Headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -43,10 +43,9 @@ import uvloop
 from hashidrill.core.errors import NOT_A_REPLY, DatacenterError, HashidrillError
 from hashidrill.core.experiment.load_levels import Course, Profile, Share
 from hashidrill.core.experiment.model import ATTEMPTS
-from hashidrill.core.loads.context import LoadContext
+from hashidrill.core.loads.base import LoadContext
 from hashidrill.core.loads.http_client import opened
-from hashidrill.core.loads.operations import packed
-from hashidrill.core.loads.schedule import CpuMeter, LagMeter, Waiting
+from hashidrill.core.loads.schedule import CpuMeter, LagMeter, Waiting, packed
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import CleansUp, HearsTotal, Prepares, ReadsBack
 from hashidrill.core.recording.journal import Clock

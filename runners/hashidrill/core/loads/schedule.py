@@ -23,7 +23,32 @@ from hashidrill.core.protocols.abc import Detail, EmitOperation, Operation, Reas
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from hashidrill.core.loads.answer import Answer, Request
+    from hashidrill.core.loads.http_client import Answer, Request
+
+
+def packed(op: Operation) -> tuple[Any, ...]:
+    return op if op.detail is None else (*op.plain, (op.detail.table, op.detail.fields))
+
+
+def unpacked(line: list[Any]) -> Operation:
+    if (detail := line[-1]) is not None:
+        line = [*line[:-1], Detail(*detail)]
+    return Operation._make(line)
+
+
+Row = TypeVar("Row")
+
+
+def detail_as(cls: type[Row], detail: Detail | None, table: str, kind: str) -> Row:
+    """The row as an object of `cls`. Raises ValueError for a detail of another load."""
+    if detail is None or detail.table != table:
+        what = "without a detail" if detail is None else f"of the sort {detail.table!r}"
+        raise ValueError(f"an operation {what} is not an operation of a {kind} load")
+    try:
+        return cls(**detail.fields)
+    except TypeError as error:
+        raise ValueError(f"{dict(detail.fields)!r} is not an operation of a {kind} load: {error}") from None
+
 
 _NS = 1_000_000_000
 REPORT_AFTER_S = 0.25

@@ -519,7 +519,7 @@ class Load(Protocol):
     Params: ClassVar[type[BaseModel]]
 
     def __init__(self, name: str, params: Any, context: Any) -> None:
-        """`context` is a `hashidrill.core.loads.context.LoadContext`."""
+        """`context` is a `hashidrill.core.loads.base.LoadContext`."""
 
     async def run(self, emit: EmitOperation) -> None:
         """Runs until cancelled. Emits every operation exactly once, cancelled ones as `unknown`."""

@@ -13,8 +13,7 @@ import typer
 from hashidrill.core.errors import UsageError
 from hashidrill.core.experiment.attached import inline
 from hashidrill.core.experiment.library import find_experiment, read_experiment
-from hashidrill.core.experiment.loader import resolve
-from hashidrill.core.experiment.variants import variant_of
+from hashidrill.core.experiment.loader import resolve, variant_of
 
 if TYPE_CHECKING:
     from hashidrill.core.experiment.resolved import ResolvedExperiment

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
+from hashidrill.clients.audit.audited import Severity
 from hashidrill.clients.audit.kinds import KINDS
 from hashidrill.clients.audit.report import FORMATS, as_data, json_text, rule_data, summary, write_text
 from hashidrill.clients.audit.report import explain as explain_rule
-from hashidrill.clients.audit.rule import Severity
 from hashidrill.clients.audit.run import RULES, Audit
 from hashidrill.clients.audit.run import audit as run_audit
 from hashidrill.core.errors import UsageError

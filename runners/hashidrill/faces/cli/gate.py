@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from hashidrill.clients.audit.rule import Severity
+from hashidrill.clients.audit.audited import Severity
 from hashidrill.core.compare.figures import figures
 from hashidrill.core.errors import UsageError
 from hashidrill.core.protocols import registry

@@ -17,10 +17,9 @@ from hashidrill.core.util.folders import project
 from hashidrill.faces.cli.common import Json, examples, print_json, print_line, print_table, print_text
 from hashidrill.gamedays.history import pages
 from hashidrill.gamedays.history.changes import changed as changes_of
-from hashidrill.gamedays.history.model import VARIABLE, Day, Run, Series, history_file
 from hashidrill.gamedays.history.noise import MOST, trends
 from hashidrill.gamedays.history.steadiness import WINDOW, Tried, steadiness
-from hashidrill.gamedays.history.store import Store, opened
+from hashidrill.gamedays.history.store import VARIABLE, Day, Run, Series, Store, history_file, opened
 from hashidrill.reports.text import plain_line
 
 Db = Annotated[

@@ -64,7 +64,7 @@ def export(
         return
     from hashidrill.core.experiment.library import find_experiment  # noqa: PLC0415 - as above
     from hashidrill.core.experiment.loader import load_experiment  # noqa: PLC0415 - as above
-    from hashidrill.gamedays.schedules.cron import cron as read_cron  # noqa: PLC0415 - as above
+    from hashidrill.gamedays.schedules.jobs import cron as read_cron  # noqa: PLC0415 - as above
     from hashidrill.kubernetes.interchange import (  # noqa: PLC0415 - for this command alone
         to_chaos_mesh,
         to_chaos_toolkit,

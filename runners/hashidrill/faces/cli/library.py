@@ -15,9 +15,8 @@ from hashidrill.core import hypothesis
 from hashidrill.core.errors import UnknownNameError, UsageError
 from hashidrill.core.experiment.documents import Document
 from hashidrill.core.experiment.library import complete, find_experiment, read_experiment
-from hashidrill.core.experiment.loader import resolve
+from hashidrill.core.experiment.loader import resolve, variant_of
 from hashidrill.core.experiment.schema import schema_text
-from hashidrill.core.experiment.variants import variant_of
 from hashidrill.core.hypothesis.files import outlines, unrun
 from hashidrill.core.protocols import registry
 from hashidrill.core.util.files import JOURNAL_NAME
@@ -167,8 +166,7 @@ def _show_run(path: Path, resolved: Path | bool, *, as_json: bool) -> None:
     from hashidrill.reports.markdown import markdown_summary  # noqa: PLC0415 - as above
 
     if is_comparison(path):
-        from hashidrill.core.compare.comparison_file import read_comparison  # noqa: PLC0415 - as above
-        from hashidrill.core.compare.judged import judge_comparison  # noqa: PLC0415 - as above
+        from hashidrill.core.compare.judged import judge_comparison, read_comparison  # noqa: PLC0415 - as above
         from hashidrill.reports.compared import markdown  # noqa: PLC0415 - as above
 
         compared = judge_comparison(read_comparison(path), recorded_hypotheses=resolved)
@@ -337,7 +335,7 @@ def schema(
         print_text(of_attach.schema_text())
         return
     if kind == "gameday":
-        from hashidrill.gamedays.gameday import model as of_days  # noqa: PLC0415 - as above
+        from hashidrill.gamedays.gameday import plan as of_days  # noqa: PLC0415 - as above
 
         print_text(of_days.schema_text())
         return

@@ -14,8 +14,8 @@ from hashidrill.core.protocols.abc import NeedsRights
 from hashidrill.core.units import Duration
 from hashidrill.faces.cli.common import print_json, print_line
 from hashidrill.staging.attach.plan import digest_of
-from hashidrill.staging.generators.nomad_spawner import PREFIX
 from hashidrill.staging.generators.settings import engine_rights, settings_of
+from hashidrill.staging.generators.spawners import PREFIX
 from hashidrill.staging.interlocks.settings import settings_of as interlocks_of
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from hashidrill.core.protocols.abc import Observer
 from hashidrill.faces.cli.app import app
 from hashidrill.faces.cli.library import COMMON, parameters
 from hashidrill.faces.cli.listing import rows_of
-from hashidrill.gamedays.gameday.model import gameday_schema
+from hashidrill.gamedays.gameday.plan import gameday_schema
 
 Schema = dict[str, Any]
 _DEFAULTS = "Defaults are in brackets; a value without a default is left out, and a switch without one is off."

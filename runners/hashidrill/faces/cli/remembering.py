@@ -14,9 +14,9 @@ from rich.console import Console
 from hashidrill.core.judging.verdict import RunVerdict
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.units import counted
-from hashidrill.gamedays.history.model import Run, Turn
 from hashidrill.gamedays.history.on_turn_red import VARIABLE, keep, keep_day, webhook_url
 from hashidrill.gamedays.history.pages import turn_data, turn_line
+from hashidrill.gamedays.history.store import Run, Turn
 from hashidrill.reports.html import attached_to
 from hashidrill.reports.live import display as live
 

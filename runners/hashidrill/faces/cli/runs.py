@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from hashidrill.core.compare.comparison_file import read_comparison
+from hashidrill.core.compare.judged import read_comparison
 from hashidrill.core.errors import UsageError
 from hashidrill.core.experiment.library import experiment_name, find_experiment, own_experiments
 from hashidrill.core.experiment.loader import resolve

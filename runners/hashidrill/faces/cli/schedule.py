@@ -23,12 +23,11 @@ from hashidrill.core.util.files import write_whole
 from hashidrill.core.util.folders import PLAYBOOKS, located
 from hashidrill.faces.cli.common import Json, examples, own_program, print_json, print_line
 from hashidrill.gamedays.gameday.plan import Plan, is_game_day, plan_of
-from hashidrill.gamedays.history.model import DEFAULT, history_file
-from hashidrill.gamedays.history.model import VARIABLE as HISTORY
+from hashidrill.gamedays.history.store import DEFAULT, history_file
+from hashidrill.gamedays.history.store import VARIABLE as HISTORY
 from hashidrill.gamedays.schedules import jobs
-from hashidrill.gamedays.schedules.cron import cron as read_cron
-from hashidrill.gamedays.schedules.cron import next_times
-from hashidrill.gamedays.schedules.jobs import Job
+from hashidrill.gamedays.schedules.jobs import Job, next_times
+from hashidrill.gamedays.schedules.jobs import cron as read_cron
 
 _OURS = "# Written by `hashidrill schedule`"
 _RUNS = re.compile(

@@ -65,7 +65,7 @@ def _check_variants(path: Path) -> None:
     figure.
     """
     from hashidrill.core.compare.figures import check_figures  # noqa: PLC0415 - numpy, which few experiments need here
-    from hashidrill.core.experiment.variants import variants_of  # noqa: PLC0415 - as above
+    from hashidrill.core.experiment.loader import variants_of  # noqa: PLC0415 - as above
 
     resolved = resolve(path)
     variants = variants_of(resolved)

@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from hashidrill.core.compare.comparison_file import Kept, read_comparison
-from hashidrill.core.compare.judged import ComparisonVerdict, judge_comparison
+from hashidrill.core.compare.judged import ComparisonVerdict, Kept, judge_comparison, read_comparison
 from hashidrill.core.errors import HashidrillError, RecordingError, UsageError
-from hashidrill.core.experiment.loader import resolve
+from hashidrill.core.experiment.loader import resolve, variant_of, variants_of
 from hashidrill.core.experiment.model import Experiment
 from hashidrill.core.experiment.resolved import ResolvedExperiment
-from hashidrill.core.experiment.variants import variant_of, variants_of
 from hashidrill.core.judging.comparison import differences
 from hashidrill.core.judging.judge import judge
 from hashidrill.core.judging.verdict import RunVerdict

@@ -19,7 +19,7 @@ from hashidrill.core.judging.verdict import RunVerdict
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.recording.reader import Operations, Recording, Series
 from hashidrill.core.units import shown
-from hashidrill.gamedays.gameday.model import UNITS, Limit, Question
+from hashidrill.gamedays.gameday.plan import UNITS, Limit, Question
 
 Value = float | str | list[str]
 SAME, ANOTHER, NOBODY = "same", "another", "nobody"

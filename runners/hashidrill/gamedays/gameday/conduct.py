@@ -12,8 +12,7 @@ from typing import Literal, Protocol
 from hashidrill.core.judging.verdict import Verdict
 from hashidrill.gamedays.gameday.answers import Measured, Value, compared, in_words
 from hashidrill.gamedays.gameday.journal import DayJournal, Result
-from hashidrill.gamedays.gameday.model import GoCheck, Message, Person, Question
-from hashidrill.gamedays.gameday.plan import Plan, PlannedRun
+from hashidrill.gamedays.gameday.plan import GoCheck, Message, Person, Plan, PlannedRun, Question
 
 Kind = Literal["check", "message", "predict", "go", "run", "note", "pause", "action", "end"]
 Done = Mapping[str, Result]

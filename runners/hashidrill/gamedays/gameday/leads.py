@@ -14,8 +14,7 @@ from hashidrill.core.units import counted, shown
 from hashidrill.gamedays.gameday.answers import Value, choices, how_to_answer, in_words, read_answer
 from hashidrill.gamedays.gameday.conduct import Lead, Looked, attempts, prediction_id
 from hashidrill.gamedays.gameday.journal import Result
-from hashidrill.gamedays.gameday.model import GoCheck, Message, Person, Question
-from hashidrill.gamedays.gameday.plan import Plan, PlannedRun
+from hashidrill.gamedays.gameday.plan import GoCheck, Message, Person, Plan, PlannedRun, Question
 from hashidrill.gamedays.warroom.ballot import Ballot, BallotQuestion, Given, RefusedError
 from hashidrill.reports.text import one_line
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from hashidrill.core.compare.comparison_file import read_comparison
+from hashidrill.core.compare.judged import read_comparison
 from hashidrill.core.engine.requirements import available_bytes
 from hashidrill.core.engine.run import EXIT_CODES
 from hashidrill.core.errors import HashidrillError, RecordingError
-from hashidrill.core.experiment.variants import variants_of
+from hashidrill.core.experiment.loader import variants_of
 from hashidrill.core.judging.verdict import RunVerdict, Verdict
 from hashidrill.core.protocols.events import Bus, Subscriber
 from hashidrill.core.recording.reader import Recording
@@ -22,8 +22,7 @@ from hashidrill.core.util.cores import usable_cores
 from hashidrill.gamedays.gameday.answers import Measured, answers_of, passed_limits
 from hashidrill.gamedays.gameday.conduct import Looked
 from hashidrill.gamedays.gameday.journal import Result
-from hashidrill.gamedays.gameday.model import MACHINE, GoCheck
-from hashidrill.gamedays.gameday.plan import Plan, PlannedRun
+from hashidrill.gamedays.gameday.plan import MACHINE, GoCheck, Plan, PlannedRun
 from hashidrill.lab.provision import machine
 from hashidrill.lab.runs.launch import check_machine, new_folder, prepare, run_experiment
 from hashidrill.lab.runs.rounds import play_variants

@@ -6,8 +6,8 @@ from typing import Any
 
 from hashidrill.core.judging.verdict import Verdict
 from hashidrill.core.util.nested import differing, in_words
-from hashidrill.gamedays.history.model import Number, Run
 from hashidrill.gamedays.history.noise import FEWEST, is_outside, ratio
+from hashidrill.gamedays.history.store import Number, Run
 
 NOTHING = "nothing"
 

@@ -11,7 +11,7 @@ from hashidrill.core.errors import HashidrillError
 from hashidrill.core.experiment.loader import resolve
 from hashidrill.core.experiment.model import Step, services_of
 from hashidrill.core.judging.verdict import Verdict
-from hashidrill.gamedays.history.model import Drilled, Run
+from hashidrill.gamedays.history.store import Drilled, Run
 
 _DAY_S = 86_400.0
 

@@ -22,19 +22,21 @@ from hashidrill.core.judging.verdict import RunVerdict, Verdict
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.folders import project
 from hashidrill.core.util.redaction import Redactor
-from hashidrill.gamedays.history.model import (
+from hashidrill.gamedays.history.store import (
     OURS,
+    WAITS_S,
     Day,
     Drilled,
     Expected,
     Number,
     Run,
     Series,
+    Store,
     Stored,
     digest,
     history_file,
+    opened,
 )
-from hashidrill.gamedays.history.store import WAITS_S, Store, opened
 from hashidrill.gamedays.runbooks.judge import is_rehearsal, rehearsal_verdict
 from hashidrill.reports.html import attached_to
 

@@ -18,7 +18,7 @@ from itertools import combinations
 from statistics import NormalDist, fmean, median, stdev
 
 from hashidrill.core.compare.statistics import ALARMS, t_quantile
-from hashidrill.gamedays.history.model import Number, Run
+from hashidrill.gamedays.history.store import Number, Run
 
 FEWEST = 3
 """The earlier runs that are needed to know the noise."""

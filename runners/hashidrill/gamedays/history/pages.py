@@ -9,9 +9,9 @@ from hashidrill.core.judging.verdict import Finding, Verdict
 from hashidrill.core.units import counted
 from hashidrill.gamedays.history.changes import Changed
 from hashidrill.gamedays.history.coverage import Coverage
-from hashidrill.gamedays.history.model import Day, Run, Series, Turn, plain
 from hashidrill.gamedays.history.noise import FEWEST, Trend
 from hashidrill.gamedays.history.steadiness import Steadiness
+from hashidrill.gamedays.history.store import Day, Run, Series, Turn, plain
 from hashidrill.reports.document import code, row_table
 from hashidrill.reports.text import (
     human_bytes,

@@ -13,10 +13,9 @@ from typing import Any
 
 from hashidrill.core.errors import ExperimentError, MachineError, UsageError
 from hashidrill.core.experiment.library import find_experiment
-from hashidrill.core.experiment.loader import resolve
+from hashidrill.core.experiment.loader import resolve, variant_of
 from hashidrill.core.experiment.model import Experiment, Mark, Step
 from hashidrill.core.experiment.resolved import ResolvedExperiment
-from hashidrill.core.experiment.variants import variant_of
 from hashidrill.core.judging.verdict import Verdict, merge
 from hashidrill.core.protocols.events import Bus, Note
 from hashidrill.core.protocols.registry import near

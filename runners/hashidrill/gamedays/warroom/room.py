@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashidrill.core.protocols.events import Audience, Event, seen_by
 from hashidrill.gamedays.warroom.ballot import Ballot
 from hashidrill.gamedays.warroom.document import Batch
-from hashidrill.gamedays.warroom.page_events import (
+from hashidrill.gamedays.warroom.page_state import (
     Answered,
     Asked,
     Ballots,
     Begins,
     Happened,
     Over,
+    Picture,
     Planned,
     Predicted,
     Ran,
@@ -28,7 +29,6 @@ from hashidrill.gamedays.warroom.page_events import (
     SaidToAll,
     Stopping,
 )
-from hashidrill.gamedays.warroom.page_state import Picture
 from hashidrill.reports.text import one_line
 
 LONGEST_NOTE, MOST_NOTES = 2000, 200

@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Literal
 
 from hashidrill.core.compare.comparison import Played, Round
-from hashidrill.core.compare.comparison_file import Kept, KeptRound
-from hashidrill.core.compare.disturbed import use_of
 from hashidrill.core.compare.figures import check_figures, figures
-from hashidrill.core.compare.measured import Figure
+from hashidrill.core.compare.judged import Kept, KeptRound
+from hashidrill.core.compare.measured import Figure, use_of
 from hashidrill.core.errors import UsageError
+from hashidrill.core.experiment.loader import variants_of
 from hashidrill.core.experiment.model import Experiment
 from hashidrill.core.experiment.resolved import ResolvedExperiment
-from hashidrill.core.experiment.variants import variants_of
 from hashidrill.core.judging.validity import Validity
 from hashidrill.core.protocols.events import Bus, Note
 from hashidrill.core.recording.reader import Recording

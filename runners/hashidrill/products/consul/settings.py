@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hashidrill.core import units
 from hashidrill.core.protocols.abc import Host
-from hashidrill.core.util import go_durations
 from hashidrill.core.util.commands import ask
 from hashidrill.core.util.nested import Keys, dotted, leaves, merge
 from hashidrill.products.consul.api import agent_self
@@ -144,7 +144,7 @@ def agrees(key: str, asked: Any, seen: Any) -> bool | None:
     if isinstance(asked, (int, float)) and isinstance(seen, (int, float)):
         return asked == seen or (_unlimited(asked) and _unlimited(seen))
     if isinstance(asked, str) and isinstance(seen, str):
-        lengths = go_durations.seconds(asked), go_durations.seconds(seen)
+        lengths = units.seconds(asked), units.seconds(seen)
         return lengths[0] == lengths[1] if None not in lengths else asked.lower() == seen.lower()
     return asked == seen if _texts(asked) and _texts(seen) else None
 

@@ -14,7 +14,7 @@ from hashidrill.core.probes import agents
 from hashidrill.core.probes.agents import AgentsApi, Metrics
 from hashidrill.core.probes.base import SickError
 from hashidrill.core.protocols.abc import Probe, Sample
-from hashidrill.core.util.go_durations import seconds
+from hashidrill.core.units import seconds
 from hashidrill.products.nomad import trial_jobs
 from hashidrill.products.nomad.settings import HTTP_PORT
 

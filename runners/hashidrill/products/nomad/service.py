@@ -5,7 +5,7 @@ It is light to import: the command line finds Nomad's kinds and roles here, and 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hashidrill.core.protocols.abc import Host, Hosts, Probe
@@ -24,7 +24,6 @@ from hashidrill.core.protocols.service import (
 )
 from hashidrill.core.units import Duration
 from hashidrill.core.util.addresses import Addresses
-from hashidrill.products.nomad import drivers
 from hashidrill.products.nomad.model import Nomad
 from hashidrill.products.services import OF_LEADER, READY_PATIENCE, ServersAndClients
 
@@ -32,6 +31,31 @@ if TYPE_CHECKING:
     from hashidrill.core.experiment.checks import Note
     from hashidrill.core.experiment.model import Experiment
     from hashidrill.core.units import Quantity
+
+
+ALWAYS = "raw_exec"
+_OF_ROOT = frozenset({"exec", "exec2", "java", "docker", "podman"})
+_LISTS = ("driver.allowlist", "driver.whitelist")
+
+
+def impossible(config: Mapping[str, Any]) -> set[str]:
+    """The drivers in an agent's configuration that need a client that runs as root."""
+    return set(_asked(config)) & _OF_ROOT
+
+
+def _asked(config: Mapping[str, Any]) -> Iterator[str]:
+    for block in _blocks(config.get("plugin")):
+        yield from block
+    for client in _blocks(config.get("client")):
+        for options in _blocks(client.get("options")):
+            for name in _LISTS:
+                yield from (driver.strip() for driver in str(options.get(name, "")).split(","))
+
+
+def _blocks(part: Any) -> Iterator[Mapping[str, Any]]:
+    for one in part if isinstance(part, list) else [part]:
+        if isinstance(one, Mapping):
+            yield one
 
 
 class NomadService(ServersAndClients):
@@ -124,7 +148,7 @@ class NomadService(ServersAndClients):
         """Also refuses a driver that local clients cannot run, because its jobs would wait for ever."""
         super().check(experiment, note)
         for key in ("config", "client_config"):
-            if wanted := drivers.impossible(getattr(self.spec, key)):
+            if wanted := impossible(getattr(self.spec, key)):
                 from hashidrill.lab.provision.products import NEED_ROOT  # noqa: PLC0415 - see above
 
                 asked = " and ".join(sorted(wanted))

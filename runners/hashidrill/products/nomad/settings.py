@@ -17,8 +17,8 @@ from typing import Any
 from hashidrill.core.protocols.abc import Host
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.protocols.service import Site
+from hashidrill.core.units import seconds
 from hashidrill.core.util.commands import ask
-from hashidrill.core.util.go_durations import seconds
 from hashidrill.core.util.nested import Keys, dotted, leaves, merge
 from hashidrill.products.nomad.api import call
 from hashidrill.products.nomad.model import Nomad

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import Field
 
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.loads.answer import Answer, read_error
 from hashidrill.core.loads.base import AgentLoad, Timeout
-from hashidrill.core.loads.http_client import insist
+from hashidrill.core.loads.http_client import Answer, insist, read_error
 from hashidrill.core.loads.schedule import OpenLoop, Reply, stamp
 from hashidrill.core.protocols.rights import Right
 from hashidrill.core.units import Duration, Percent, Quantity, Rate
@@ -20,7 +19,7 @@ from hashidrill.core.util.wait import wait_until
 from hashidrill.products.sample.program import COUNTS, KEYS
 
 if TYPE_CHECKING:
-    from hashidrill.core.loads.context import LoadContext
+    from hashidrill.core.loads.base import LoadContext
     from hashidrill.core.loads.http_client import HttpClient
     from hashidrill.core.protocols.abc import EmitOperation
 

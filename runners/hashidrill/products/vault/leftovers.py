@@ -10,7 +10,7 @@ from hashidrill.core.errors import FaultError
 from hashidrill.core.protocols.rights import Left
 from hashidrill.core.util.wait import all_at_once
 from hashidrill.products.vault.rights import MOUNT
-from hashidrill.staging.attach import removal
+from hashidrill.staging.attach import leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,15 +38,15 @@ async def remove(wire: Wire, left: Left) -> int:
         for start in range(0, len(found), _AT_ONCE):
             await all_at_once(partial(_delete, wire, key, left) for key in found[start : start + _AT_ONCE])
 
-    return await removal.remove_all(partial(_found, wire, left.name, left), take_away)
+    return await leftovers.remove_all(partial(_found, wire, left.name, left), take_away)
 
 
 async def _delete(wire: Wire, key: str, left: Left) -> None:
-    await removal.ask(wire, "DELETE", f"{_METADATA}/{quote(key)}", left)
+    await leftovers.ask(wire, "DELETE", f"{_METADATA}/{quote(key)}", left)
 
 
 async def _found(wire: Wire, folder: str, left: Left) -> list[str]:
-    said = await removal.ask(wire, "GET", f"{_METADATA}/{quote(folder)}", left, params={"list": "true"})
+    said = await leftovers.ask(wire, "GET", f"{_METADATA}/{quote(folder)}", left, params={"list": "true"})
     if said is None:
         return []
     data = said.get("data") if isinstance(said, dict) else None

@@ -12,13 +12,12 @@ from typing import Any
 
 from hashidrill.core.protocols.abc import Host
 from hashidrill.core.protocols.service import Site
+from hashidrill.core.units import seconds
 from hashidrill.core.util.commands import ask
-from hashidrill.core.util.go_durations import seconds
 from hashidrill.core.util.nested import merge
 from hashidrill.core.util.safe_json import parse
-from hashidrill.products.vault.api import CLUSTER_PORT, PORT
 from hashidrill.products.vault.model import Vault
-from hashidrill.products.vault.operator import VaultOperator
+from hashidrill.products.vault.operator import CLUSTER_PORT, PORT, VaultOperator
 
 
 async def reported(host: Host) -> Mapping[str, Any]:

@@ -13,9 +13,8 @@ from typing import Protocol
 import numpy as np
 
 from hashidrill.core.compare.comparison import ABSENT_APART, difference, log_ratio
-from hashidrill.core.compare.disturbed import sick_without_fault
 from hashidrill.core.compare.figures import beside, figure
-from hashidrill.core.compare.measured import IN_DOUBT_AT_MOST, Figure, Measured
+from hashidrill.core.compare.measured import IN_DOUBT_AT_MOST, Figure, Measured, sick_without_fault
 from hashidrill.core.errors import UsageError
 from hashidrill.core.experiment.model import Experiment
 from hashidrill.core.judging import measure

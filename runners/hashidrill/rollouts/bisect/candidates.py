@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from hashidrill.core.errors import BinaryError, ExperimentError, UsageError
+from hashidrill.core.experiment.loader import varied
 from hashidrill.core.experiment.model import services_of
 from hashidrill.core.experiment.resolved import ResolvedExperiment
-from hashidrill.core.experiment.variants import varied
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.util.checkout import check_out, commit_of, git
 from hashidrill.core.util.nested import Keys as Key
@@ -30,7 +30,7 @@ from hashidrill.core.util.nested import dotted, leaves, merge
 from hashidrill.core.util.redaction import Redactor
 from hashidrill.lab.sandbox.sandbox import scratch_folder
 from hashidrill.rollouts.bisect.broken import SUFFIX
-from hashidrill.rollouts.bisect.smallest import members_of
+from hashidrill.rollouts.bisect.ordered import members_of
 from hashidrill.rollouts.bisect.trials import hash_of_secret
 from hashidrill.rollouts.gate.configuration import configuration, overlay, product_of, role_of, sources_of
 from hashidrill.rollouts.gate.differences import Change, Differences, differences

@@ -23,8 +23,7 @@ from hashidrill.rollouts.bisect.candidates import (
     Listed,
     RefusedError,
 )
-from hashidrill.rollouts.bisect.ordered import TURN, CannotTell, Ordered
-from hashidrill.rollouts.bisect.smallest import SmallestSet, WrongEnd, set_name
+from hashidrill.rollouts.bisect.ordered import TURN, CannotTell, Ordered, SmallestSet, WrongEnd, set_name
 from hashidrill.rollouts.bisect.trials import AT_MOST, INVALID_IN_A_ROW, Log, Outcome, Trial, Trials
 
 FOUND, WRONG_END, CANNOT_TELL = 0, 2, 3

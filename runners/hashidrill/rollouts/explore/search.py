@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from hashidrill.core.engine.moments import NEVER_CAME
+from hashidrill.core.engine.steps import NEVER_CAME
 from hashidrill.core.errors import UsageError
 from hashidrill.rollouts.bisect import trials as bisect
 from hashidrill.rollouts.bisect.ordered import Belief, Noise

@@ -7,7 +7,7 @@ from typing import Any
 
 from hashidrill.core.probes.agent_reports import alike
 from hashidrill.core.recording.reader import Recording
-from hashidrill.core.util.go_durations import seconds
+from hashidrill.core.units import seconds
 from hashidrill.core.util.nested import dotted, leaves
 from hashidrill.core.util.redaction import MARK, Redactor, is_secret_name
 from hashidrill.rollouts.gate.configuration import Configuration, Place, shipped

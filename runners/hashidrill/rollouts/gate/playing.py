@@ -23,14 +23,12 @@ import psutil
 
 from hashidrill import __version__
 from hashidrill.core.compare.comparison import Round, compared, paired
-from hashidrill.core.compare.disturbed import never_ready
 from hashidrill.core.compare.judged import ran_the_same
-from hashidrill.core.compare.measured import Figure
+from hashidrill.core.compare.measured import Figure, never_ready
 from hashidrill.core.compare.statistics import ALARMS, Paired, Prior, smallest_difference
 from hashidrill.core.errors import RecordingError, RevertError, UsageError
-from hashidrill.core.experiment.loader import resolve
+from hashidrill.core.experiment.loader import resolve, varied
 from hashidrill.core.experiment.model import Experiment
-from hashidrill.core.experiment.variants import varied
 from hashidrill.core.judging.comparison import hidden
 from hashidrill.core.judging.verdict import RunVerdict
 from hashidrill.core.protocols.events import Bus

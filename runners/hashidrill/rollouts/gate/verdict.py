@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
-from hashidrill.clients.audit.rule import Finding as AuditFinding
-from hashidrill.clients.audit.rule import Severity
+from hashidrill.clients.audit.audited import Finding as AuditFinding
+from hashidrill.clients.audit.audited import Severity
 from hashidrill.clients.audit.run import audit
 from hashidrill.core.compare.comparison import Compared
 from hashidrill.core.compare.statistics import FIRST_LOOK, MOST_ROUNDS, Decision

@@ -25,9 +25,8 @@ from hashidrill.core.util.files import private_folder, write_whole
 from hashidrill.core.util.wait import wait_until
 from hashidrill.lab.host_selection import HostSelection
 from hashidrill.staging.attach.discovery import Estate, FoundHost, LookAtPods, discover, followed, pods_of, unanswered
-from hashidrill.staging.attach.http import AgentTransport, Place, Wire
+from hashidrill.staging.attach.http import AgentTransport, Login, Place, Wire
 from hashidrill.staging.attach.links import TOXIPROXY, HostLinks, hello_of_http
-from hashidrill.staging.attach.login import Login
 from hashidrill.staging.attach.product import attachables
 from hashidrill.staging.attach.target import AttachTarget
 

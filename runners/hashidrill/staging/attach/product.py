@@ -16,8 +16,7 @@ from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.protocols import registry
 from hashidrill.core.units import shown
 from hashidrill.core.util.tls import Tls, TlsFileError
-from hashidrill.staging.attach.http import WeakTokenError, read_json
-from hashidrill.staging.attach.login import Login, Secret
+from hashidrill.staging.attach.http import Login, Secret, WeakTokenError, read_json
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

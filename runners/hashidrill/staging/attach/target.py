@@ -35,7 +35,7 @@ from hashidrill.core.experiment.pydantic_messages import explain
 from hashidrill.core.experiment.schema import DIALECT, Untitled
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.protocols.registry import near
-from hashidrill.staging.attach.login import Login
+from hashidrill.staging.attach.http import Login
 from hashidrill.staging.attach.product import Attachable, Part, address_of, attachables, login_from, whole_url
 from hashidrill.staging.carriers.settings import Carriers
 from hashidrill.staging.interlocks.settings import InterlockSettings, settings_of

@@ -29,7 +29,7 @@ from hashidrill.staging.attach.product import attachables
 from hashidrill.staging.attach.target import AttachTarget
 from hashidrill.staging.carriers.host import CarriedHost, cannot
 from hashidrill.staging.carriers.lease import Patience, Terms
-from hashidrill.staging.carriers.nomad_hosts import AWAITED_S, Connect, Reaching, by_nomad
+from hashidrill.staging.carriers.nomad import AWAITED_S, Connect, Reaching, by_nomad
 from hashidrill.staging.carriers.settings import NomadSettings, SshSettings, carriers_of
 from hashidrill.staging.carriers.shell import Shell
 

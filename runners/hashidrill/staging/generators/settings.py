@@ -12,7 +12,7 @@ from hashidrill.core.errors import AttachError
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.protocols.rights import Right
 from hashidrill.core.units import Duration
-from hashidrill.staging.attach.login import Login
+from hashidrill.staging.attach.http import Login
 
 
 class NomadSettings(Strict):

@@ -42,7 +42,7 @@ from hashidrill.staging.attach.product import in_kubernetes
 from hashidrill.staging.attach.target import AttachTarget
 from hashidrill.staging.carriers.host import CarriedHost
 from hashidrill.staging.carriers.nomad_jobs import remove_jobs
-from hashidrill.staging.generators.nomad_spawner import remove_left
+from hashidrill.staging.generators.spawners import remove_left
 
 _APPLIES_NOTHING_S = 1.0
 """How long a host would keep a fault: heal only reverts faults."""

@@ -31,8 +31,8 @@ from hashidrill.staging.attach.leftovers import leaving_nothing
 from hashidrill.staging.attach.plan import plan_of
 from hashidrill.staging.attach.product import in_kubernetes
 from hashidrill.staging.attach.target import AttachTarget
-from hashidrill.staging.generators.nomad_spawner import job_id
 from hashidrill.staging.generators.settings import fleet_of
+from hashidrill.staging.generators.spawners import job_id
 
 Attach = Callable[[AttachTarget, AsyncExitStack], Awaitable[tuple[Estate, dict[str, Wire]]]]
 Open = Callable[[AttachTarget, Estate, Mapping[str, Wire]], Interlocks]

@@ -38,9 +38,8 @@ from hashidrill.staging.attach.plan import Plan, plan_of
 from hashidrill.staging.attach.product import in_kubernetes
 from hashidrill.staging.attach.target import AttachTarget, read_target
 from hashidrill.staging.carriers.open_carriers import Offers
-from hashidrill.staging.generators.nomad_spawner import check_room
 from hashidrill.staging.generators.settings import engine_rights, fleet_of
-from hashidrill.staging.generators.spawners import SpawnError
+from hashidrill.staging.generators.spawners import SpawnError, check_room
 from hashidrill.staging.runs.attach_limits import check_attach_file, check_possible
 from hashidrill.staging.runs.heal_attached import Confirm, heal_attached, unswept
 

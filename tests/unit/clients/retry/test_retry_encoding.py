@@ -3,7 +3,7 @@
 import pytest
 
 from hashidrill.core.errors import HypothesisInvalidError
-from hashidrill.core.loads.attempts import from_operations, to_operation
+from hashidrill.core.loads.clients import from_operations, to_operation
 from hashidrill.core.tap.attempts import Attempt
 from hashidrill.testing.recordings import RecordingBuilder
 

@@ -9,8 +9,7 @@ import pytest
 from hashidrill.core.compare.figures import Figure, Measured
 from hashidrill.core.errors import RecordingError
 from hashidrill.core.experiment.library import find_experiment
-from hashidrill.core.experiment.loader import resolve
-from hashidrill.core.experiment.variants import varied
+from hashidrill.core.experiment.loader import resolve, varied
 from hashidrill.lab.runs.rounds import Played, Round
 from hashidrill.rollouts.gate.playing import calibrated, keep, kept, key_of
 

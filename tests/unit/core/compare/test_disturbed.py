@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hashidrill.core.compare.disturbed import Use, use_of
+from hashidrill.core.compare.measured import Use, use_of
 from hashidrill.core.errors import OTHER_WORK
 from hashidrill.core.recording.reader import Recording
 from hashidrill.testing.recordings import RecordingBuilder

@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 
 import compared_runs
 from compared_runs import BETTER, NO_WORSE, OVERLAYS, TEXT, compared, planted, rounds_of
-from hashidrill.core.compare.comparison_file import read_comparison
-from hashidrill.core.compare.judged import judge_comparison
+from hashidrill.core.compare.judged import judge_comparison, read_comparison
 from hashidrill.core.errors import BinaryError, RecordingError, UsageError
 from hashidrill.core.experiment.loader import resolve
 from hashidrill.core.judging.verdict import Finding, Verdict

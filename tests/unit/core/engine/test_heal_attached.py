@@ -15,7 +15,7 @@ from hashidrill.core.recording.signed_runs import audit_told, forget_open, key_o
 from hashidrill.kubernetes import attach_capabilities
 from hashidrill.staging.attach.datacenter import AttachedDatacenter
 from hashidrill.staging.attach.discovery import discover
-from hashidrill.staging.attach.login import Login
+from hashidrill.staging.attach.http import Login
 from hashidrill.staging.runs import heal_attached as heal_module
 from hashidrill.staging.runs.heal_attached import heal_attached, unswept, with_lost
 from our_runs import began

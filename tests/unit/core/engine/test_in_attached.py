@@ -23,7 +23,7 @@ from hashidrill.core.util.redaction import Redactor
 from hashidrill.lab.runs import heal
 from hashidrill.staging.attach.datacenter import AttachedDatacenter
 from hashidrill.staging.attach.discovery import discover
-from hashidrill.staging.attach.login import Login, Secret
+from hashidrill.staging.attach.http import Login, Secret
 from hashidrill.staging.attach.plan import plan_of
 from hashidrill.staging.runs import in_attached
 from hashidrill.testing.fakes import FakeDatacenter

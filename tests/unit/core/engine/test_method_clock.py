@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 import virtual_time
-from hashidrill.core.engine.method_clock import MethodClock
+from hashidrill.core.engine.run_state import MethodClock
 from hashidrill.core.experiment.load_levels import Course, Pace, Piece
 from tasks import raising
 

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 import virtual_time
 from hashidrill.core.engine.levels import Steered, climb
-from hashidrill.core.engine.method_clock import MethodClock
 from hashidrill.core.engine.monitor import Monitor
+from hashidrill.core.engine.run_state import MethodClock
 from hashidrill.core.errors import ExperimentError, UnfitError
 from hashidrill.core.experiment.conditions import load_signals
 from hashidrill.core.experiment.load_levels import Course, Pace, Piece, Profile

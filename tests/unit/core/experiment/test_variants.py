@@ -5,8 +5,7 @@ import re
 import pytest
 
 from hashidrill.core.errors import ExperimentError, UnknownNameError
-from hashidrill.core.experiment.loader import load_experiment, load_text, resolve
-from hashidrill.core.experiment.variants import variant_of, variants_of, varied
+from hashidrill.core.experiment.loader import load_experiment, load_text, resolve, variant_of, variants_of, varied
 
 TEXT = """\
 apiVersion: hashidrill/v1

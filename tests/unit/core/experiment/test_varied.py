@@ -6,9 +6,8 @@ import pytest
 
 from hashidrill.core.errors import ExperimentError, UsageError
 from hashidrill.core.experiment.library import read_experiment
-from hashidrill.core.experiment.loader import load_text, resolve
+from hashidrill.core.experiment.loader import load_text, resolve, varied
 from hashidrill.core.experiment.resolved import ResolvedExperiment
-from hashidrill.core.experiment.variants import varied
 
 BASE = """\
 apiVersion: hashidrill/v1

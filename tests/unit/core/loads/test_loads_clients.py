@@ -14,10 +14,8 @@ from hashidrill.core.experiment.documents import Document
 from hashidrill.core.experiment.loader import load_experiment, load_text, resolve
 from hashidrill.core.experiment.model import ClientSpec
 from hashidrill.core.judging.judge import judge
-from hashidrill.core.loads.attempts import to_operation
-from hashidrill.core.loads.clients import ClientLoad, Faults, check_commands
-from hashidrill.core.loads.context import LoadContext
-from hashidrill.core.loads.service_clients import ENDED, reported
+from hashidrill.core.loads.base import LoadContext
+from hashidrill.core.loads.clients import ENDED, ClientLoad, Faults, check_commands, reported, to_operation
 from hashidrill.core.protocols.abc import Operation, Reason
 from hashidrill.core.tap.attempts import Attempt
 from hashidrill.core.tap.plans import Moment

@@ -9,7 +9,7 @@ import pytest
 
 import virtual_time
 from hashidrill.core.experiment.load_levels import Course, Piece
-from hashidrill.core.loads.context import LoadContext
+from hashidrill.core.loads.base import LoadContext
 from hashidrill.core.loads.schedule import CANCELLED, OVERLOADED, CpuMeter, LagMeter, OpenLoop, Reply, RequestLoop
 from hashidrill.core.protocols.abc import Reason
 from hashidrill.products.consul.loads.views import Held

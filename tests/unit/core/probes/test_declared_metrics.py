@@ -4,7 +4,7 @@ import httpx2
 import pytest
 from test_declared_http import HOSTS, Server, hang, looked, refuse, reply, vector
 
-from hashidrill.core.probes.metrics import MetricsParams, MetricsProbe, Selector
+from hashidrill.core.probes.prometheus import MetricsParams, MetricsProbe, Selector
 from virtual_time import run
 
 COMMIT = 'consul_raft_commitTime{quantile="0.5"}'

@@ -15,7 +15,7 @@ import pytest
 
 from go_profiles import HEALTHY, OTHER, SICK, STREAM, encoded, profiled
 from hashidrill.core.errors import HypothesisInvalidError, RecordingError
-from hashidrill.core.loads.operations import packed, unpacked
+from hashidrill.core.loads.schedule import packed, unpacked
 from hashidrill.core.protocols.abc import Detail, Operation, Reason, Sample
 from hashidrill.core.recording import profiles
 from hashidrill.core.recording.profiles import difference, grown, profile_of, read_profile, short_name, taken

@@ -9,12 +9,11 @@ import hashidrill
 from hashidrill.core.errors import FaultError, HashidrillError, HypothesisInvalidError
 from hashidrill.core.judging.judge import read_verdict
 from hashidrill.core.loads import clients
-from hashidrill.core.loads.answer import Answer
-from hashidrill.core.loads.attempts import from_operations
-from hashidrill.core.loads.service_clients import reported
+from hashidrill.core.loads.clients import from_operations, reported
+from hashidrill.core.loads.http_client import Answer
 from hashidrill.core.protocols.abc import ApiAnswer
 from hashidrill.core.util.safe_json import parse
-from hashidrill.products.consul.loads import cas, kv, locks, watch
+from hashidrill.products.consul.loads import cas, kv, locks, views
 from hashidrill.testing.recordings import RecordingBuilder
 
 DEEP = ["[" * 60_000, '{"a":' * 12_000, "[" * 60_000 + "]" * 60_000]
@@ -72,7 +71,7 @@ def test_an_agent_that_answers_brackets_is_an_answer_like_any_other(text):
     assert cas._seen(answer) is None
     assert locks._session_id(answer) is None
     assert locks._fence_reply(locks.Action("fence", "a"), answer).outcome == "fail"
-    assert len(watch._instances(answer.body)) == 12
+    assert len(views._instances(answer.body)) == 12
     with pytest.raises(FaultError, match="HTTP 200, not JSON"):
         ApiAnswer(200, text.encode()).json()
 
@@ -99,7 +98,7 @@ def test_a_tap_that_is_told_brackets_says_that_it_does_not_understand(text):
 @pytest.mark.long
 @pytest.mark.lie
 def test_no_other_module_reads_json_in_a_way_that_brackets_end():
-    """Planted long ago, in service_clients.py. A new place reads with `safe_json.parse`, or joins the list."""
+    """Planted long ago, in clients.py. A new place reads with `safe_json.parse`, or joins the list."""
     package = Path(hashidrill.__file__).parent
     bare = set()
     for file in package.rglob("*.py"):

@@ -18,8 +18,8 @@ from hashidrill.core.experiment.documents import Document
 from hashidrill.faces.cli import toxiproxy as command
 from hashidrill.faces.cli.app import app
 from hashidrill.faces.cli.plan import show
+from hashidrill.staging.attach.http import Login
 from hashidrill.staging.attach.interlocks import open_interlocks
-from hashidrill.staging.attach.login import Login
 from hashidrill.staging.attach.plan import plan_of
 from hashidrill.staging.interlocks.arming import Arming
 from virtual_time import run

@@ -10,8 +10,7 @@ from folded import unfolded
 from game_days import DAY, day_file, planned
 from hashidrill.core.errors import ExperimentError
 from hashidrill.faces.cli.app import app
-from hashidrill.gamedays.gameday.model import gameday_schema, schema_text
-from hashidrill.gamedays.gameday.plan import giveaways, read_plan
+from hashidrill.gamedays.gameday.plan import gameday_schema, giveaways, read_plan, schema_text
 from places import ROOT
 
 PEOPLE = DAY["people"]

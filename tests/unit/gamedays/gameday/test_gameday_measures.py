@@ -15,7 +15,7 @@ from hashidrill.gamedays.gameday.answers import (
     passed_limits,
     read_answer,
 )
-from hashidrill.gamedays.gameday.model import Limit, Question
+from hashidrill.gamedays.gameday.plan import Limit, Question
 from hashidrill.testing.recordings import RecordingBuilder
 
 STOP = Question(measure="stop", load="kv-writes", ask="?")

@@ -9,7 +9,7 @@ from hashidrill.core.judging.judge import judge
 from hashidrill.core.recording.reader import Recording
 from hashidrill.gamedays.history.coverage import badge, coverage
 from hashidrill.gamedays.history.from_recording import run_from
-from hashidrill.gamedays.history.model import Drilled
+from hashidrill.gamedays.history.store import Drilled
 from hashidrill.testing.recordings import RecordingBuilder
 from history_runs import BEGAN_S, planted, recorded
 

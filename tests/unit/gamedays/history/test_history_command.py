@@ -6,8 +6,7 @@ import pytest
 
 from command_line import command_line
 from hashidrill.faces.cli import runs
-from hashidrill.gamedays.history.model import history_file
-from hashidrill.gamedays.history.store import Store, opened
+from hashidrill.gamedays.history.store import Store, history_file, opened
 from history_runs import planted, recorded
 
 

@@ -6,8 +6,8 @@ import random
 import pytest
 
 from hashidrill.core.compare.statistics import ALARMS
-from hashidrill.gamedays.history.model import Number
 from hashidrill.gamedays.history.noise import is_outside, mann_kendall, ratio, trends
+from hashidrill.gamedays.history.store import Number
 from history_runs import planted
 
 TRIALS = 1000

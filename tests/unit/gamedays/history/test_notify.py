@@ -13,8 +13,8 @@ from hashidrill.core.util.redaction import is_secret_name, without_secrets
 from hashidrill.faces.cli.remembering import Memory
 from hashidrill.gamedays.history.changes import changed
 from hashidrill.gamedays.history.from_recording import record_run
-from hashidrill.gamedays.history.model import Turn, history_file
 from hashidrill.gamedays.history.on_turn_red import SCHEMA, VARIABLE, keep, message, send, webhook_url
+from hashidrill.gamedays.history.store import Turn, history_file
 from history_runs import planted, recorded
 
 URL = "https://hooks.example.org/services/T000/B000/s3cr3t-path"

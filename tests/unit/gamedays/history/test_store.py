@@ -15,8 +15,7 @@ from hashidrill.core.judging.verdict import Verdict
 from hashidrill.core.util.folders import project
 from hashidrill.gamedays.history import store
 from hashidrill.gamedays.history.from_recording import record_day, record_run
-from hashidrill.gamedays.history.model import VARIABLE, Series, history_file
-from hashidrill.gamedays.history.store import VERSION, HistoryError, Store, opened
+from hashidrill.gamedays.history.store import VARIABLE, VERSION, HistoryError, Series, Store, history_file, opened
 from history_runs import planted, recorded
 from tasks import raising
 

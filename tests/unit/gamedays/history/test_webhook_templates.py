@@ -13,8 +13,7 @@ from hashidrill.core.errors import UsageError
 from hashidrill.core.util.redaction import without_secrets
 from hashidrill.gamedays.history import on_turn_red
 from hashidrill.gamedays.history.changes import changed
-from hashidrill.gamedays.history.on_turn_red import FIELDS, MAINTENANCE, TEMPLATE, announce, webhook_url
-from hashidrill.gamedays.history.webhook_templates import template
+from hashidrill.gamedays.history.on_turn_red import FIELDS, MAINTENANCE, TEMPLATE, announce, template, webhook_url
 
 SECRETS = ("PAGERDUTY_ROUTING_KEY", "PAGERDUTY_API_KEY", "PAGERDUTY_FROM", "PAGERDUTY_SERVICE")
 SECRETS += ("OPSGENIE_API_KEY", "OPSGENIE_INTEGRATION")

@@ -15,8 +15,7 @@ from hashidrill.core.recording.reader import Recording
 from hashidrill.faces.cli import rehearse as command
 from hashidrill.faces.cli.app import app
 from hashidrill.gamedays.history.from_recording import record_run, run_from
-from hashidrill.gamedays.history.model import history_file
-from hashidrill.gamedays.history.store import Store, opened
+from hashidrill.gamedays.history.store import Store, history_file, opened
 from hashidrill.gamedays.runbooks.judge import as_verdict, ever_sick, judge_drill, rehearsal_verdict, users
 from hashidrill.gamedays.runbooks.rehearsal import Rehearsal, badge_of, write_badge
 from hashidrill.reports.timeline import timeline

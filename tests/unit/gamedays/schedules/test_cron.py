@@ -5,7 +5,7 @@ import datetime as dt
 import pytest
 
 from hashidrill.core.errors import UsageError
-from hashidrill.gamedays.schedules.cron import cron, next_times, on_calendar
+from hashidrill.gamedays.schedules.jobs import cron, next_times, on_calendar
 
 TABLE = [
     ("* * * * *", ["*-*-* *:*:00 UTC"]),

@@ -15,10 +15,8 @@ from game_days import day_file
 from hashidrill.core.errors import UsageError
 from hashidrill.faces.cli import schedule
 from hashidrill.gamedays.schedules import jobs
-from hashidrill.gamedays.schedules.cron import cron
-from hashidrill.gamedays.schedules.jobs import Job
-from hashidrill.staging.attach.http import Wire
-from hashidrill.staging.attach.login import Login
+from hashidrill.gamedays.schedules.jobs import Job, cron
+from hashidrill.staging.attach.http import Login, Wire
 
 NIGHTLY = ("--cron", "17 2 * * *")
 STAGING = """\

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from hashidrill.core.errors import DatacenterError
 from hashidrill.core.experiment.load_levels import Course, Piece
 from hashidrill.core.loads.arrivals import CheckServer, _Connection
-from hashidrill.core.loads.context import LoadContext
+from hashidrill.core.loads.base import LoadContext
 from hashidrill.products.consul.loads.checks import HealthChecks
 from tasks import running
 from virtual_time import VirtualClock, run

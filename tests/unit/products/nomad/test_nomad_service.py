@@ -15,7 +15,7 @@ import pytest
 from hashidrill.core.errors import ExperimentError, SelectorError
 from hashidrill.core.experiment.loader import load_text
 from hashidrill.core.protocols.service import Site
-from hashidrill.core.util.go_durations import seconds
+from hashidrill.core.units import seconds
 from hashidrill.lab.provision import machine
 from hashidrill.lab.provision.products import NEED_ROOT
 from hashidrill.products.nomad import readiness, settings

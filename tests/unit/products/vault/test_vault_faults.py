@@ -6,7 +6,7 @@ import virtual_time
 from hashidrill.core.engine.inject import planned
 from hashidrill.core.errors import FaultError, WaitTimeoutError
 from hashidrill.core.protocols import registry
-from hashidrill.products.vault import snapshots
+from hashidrill.products.vault.faults import snapshot
 from hashidrill.products.vault.faults.config import ConfigParams, VaultConfig
 from hashidrill.products.vault.faults.servers import Seal, StepDown, TokenRevoke
 from hashidrill.products.vault.faults.snapshot import SnapshotRestore, SnapshotSave
@@ -196,13 +196,13 @@ def test_a_restore_without_a_save_is_refused(fake):
     ids=["no gzip", "cut off", "no state"],
 )
 def test_a_file_that_is_no_snapshot_of_vault_says_why(content, message):
-    with pytest.raises(snapshots.SnapshotError, match=message):
-        snapshots.decode(content)
+    with pytest.raises(snapshot.SnapshotError, match=message):
+        snapshot.decode(content)
 
 
 def test_a_snapshot_is_counted_by_its_keys():
     keys = ["sys/policy/p", "sys/token/id/1", "sys/expire/id/auth/token/create/1", "logical/a/b/versions/1/2", "core/x"]
-    found = snapshots.decode(packed(keys))
+    found = snapshot.decode(packed(keys))
     assert (found.entries, found.policies, found.tokens, found.leases, found.versions) == (5, {"p"}, 1, 1, 1)
 
 

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from hashidrill.core.errors import UsageError
-from hashidrill.rollouts.bisect.smallest import Smallest, SmallestSet, members_of
+from hashidrill.rollouts.bisect.ordered import Smallest, SmallestSet, members_of
 from hashidrill.rollouts.bisect.trials import Log, Outcome, Trial, Trials
 from noisy_runs import Planted
 

@@ -5,8 +5,7 @@ import random
 
 import pytest
 
-from hashidrill.rollouts.bisect.ordered import CannotTell
-from hashidrill.rollouts.bisect.smallest import Smallest, SmallestSet, WrongEnd, members_of, set_name
+from hashidrill.rollouts.bisect.ordered import CannotTell, Smallest, SmallestSet, WrongEnd, members_of, set_name
 from hashidrill.rollouts.bisect.trials import Trials
 from noisy_runs import Planted
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
-from hashidrill.clients.audit.rule import Severity
+from hashidrill.clients.audit.audited import Severity
 from hashidrill.core.compare.comparison import compared
 from hashidrill.core.compare.figures import Figure, Measured
 from hashidrill.core.compare.statistics import Decision, Prior

@@ -9,8 +9,8 @@ from xml.etree import ElementTree as ET
 import jsonschema
 import pytest
 
-from hashidrill.clients.audit.rule import Finding as AuditFinding
-from hashidrill.clients.audit.rule import Severity
+from hashidrill.clients.audit.audited import Finding as AuditFinding
+from hashidrill.clients.audit.audited import Severity
 from hashidrill.clients.audit.tree import Place as AuditPlace
 from hashidrill.core.compare.figures import figures
 from hashidrill.core.experiment.library import find_experiment

@@ -18,10 +18,9 @@ from hashidrill.core.protocols.capabilities import EstateLinks
 from hashidrill.core.protocols.rights import Left
 from hashidrill.staging.attach.datacenter import AttachedHost
 from hashidrill.staging.attach.discovery import Estate, discover, populate
-from hashidrill.staging.attach.http import AgentTransport, Place, Wire
+from hashidrill.staging.attach.http import AgentTransport, Login, Place, Wire
 from hashidrill.staging.attach.leftovers import sweep
 from hashidrill.staging.attach.links import OURS, TOXICS, Link, hello_of_http, link_of
-from hashidrill.staging.attach.login import Login
 from hashidrill.staging.attach.target import AttachTarget, read_target
 from hashidrill.staging.runs.attach_limits import lacking, possible_kinds
 from hashidrill.staging.runs.heal_attached import heal_attached

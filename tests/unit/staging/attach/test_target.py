@@ -10,7 +10,7 @@ from attached_estates import TOKEN, attach_file
 from hashidrill.core.errors import AttachError, ExperimentError
 from hashidrill.core.util.redaction import MARK
 from hashidrill.core.util.tls import Tls
-from hashidrill.staging.attach.login import Login, Secret
+from hashidrill.staging.attach.http import Login, Secret
 from hashidrill.staging.attach.target import AttachTarget, read_target
 
 OTHER = "11111111-2222-3333-4444-555555555555"

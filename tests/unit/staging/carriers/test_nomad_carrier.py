@@ -18,8 +18,7 @@ from hashidrill.core.protocols.capabilities import AgentSettings, PacketFilter, 
 from hashidrill.core.protocols.packets import Block
 from hashidrill.faces.cli.doctor_attach import as_data, examined, lines
 from hashidrill.staging.attach.discovery import Estate, FoundHost
-from hashidrill.staging.attach.http import Wire
-from hashidrill.staging.attach.login import Login
+from hashidrill.staging.attach.http import Login, Wire
 from hashidrill.staging.attach.target import AttachTarget
 from hashidrill.staging.carriers.nomad import dialler
 from hashidrill.staging.carriers.nomad_jobs import Jobs

@@ -7,7 +7,7 @@ import pytest
 
 from generator_fleet import NS, Fleet, Lies
 from hashidrill.core.experiment.load_levels import Course, Pace
-from hashidrill.staging.generators.division import DivisionError
+from hashidrill.staging.generators.conductor import DivisionError
 from hashidrill.staging.generators.link import StreamError
 from hashidrill.staging.generators.remote import ClockError, LostError
 from virtual_time import ran

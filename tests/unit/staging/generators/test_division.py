@@ -3,10 +3,10 @@
 import pytest
 
 from hashidrill.core.experiment.load_levels import Course, Pace, Piece, Share
-from hashidrill.core.loads.context import LoadContext
+from hashidrill.core.loads.base import LoadContext
 from hashidrill.core.loads.schedule import Turns
 from hashidrill.products.consul.loads.kv import KvWrite
-from hashidrill.staging.generators.division import Division, DivisionError, Stopped
+from hashidrill.staging.generators.conductor import Division, DivisionError, Stopped
 
 NS = 1_000_000_000
 NAMES = ["w1", "w2", "w3"]

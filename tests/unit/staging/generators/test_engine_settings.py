@@ -7,7 +7,7 @@ import pytest
 from hashidrill.core.errors import AttachError
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import divides
-from hashidrill.staging.attach.login import Login, Secret
+from hashidrill.staging.attach.http import Login, Secret
 from hashidrill.staging.generators.settings import engine_rights, fleet_of
 from places import ROOT
 

@@ -6,11 +6,9 @@ import anyio
 import httpx2
 import pytest
 
-from hashidrill.staging.attach.http import Wire
-from hashidrill.staging.attach.login import Login
-from hashidrill.staging.generators import nomad_spawner
-from hashidrill.staging.generators.nomad_spawner import NomadSpawner, remove_left
-from hashidrill.staging.generators.spawners import SpawnError
+from hashidrill.staging.attach.http import Login, Wire
+from hashidrill.staging.generators import spawners
+from hashidrill.staging.generators.spawners import NomadSpawner, SpawnError, remove_left
 from hashidrill.staging.generators.worker import PROTOCOL
 
 TOKEN = "8f3e7c2a-nomad-token"
@@ -115,7 +113,7 @@ def spawned(nomad, workers=3, **options):
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
     """No wait between two looks: the fake answers at once."""
-    monkeypatch.setattr(nomad_spawner, "_LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(spawners, "_LOOK_EVERY_S", 0.0)
 
 
 def job_in(nomad):

@@ -19,12 +19,9 @@ from pydantic import AfterValidator, Field, model_validator
 
 from hashidrill.core.errors import DatacenterError
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.loads.answer import Answer, read_error
-from hashidrill.core.loads.base import Timeout
-from hashidrill.core.loads.context import LoadContext
-from hashidrill.core.loads.http_client import HttpClient, for_each, insist
-from hashidrill.core.loads.operations import detail_as
-from hashidrill.core.loads.schedule import Agenda, Reply
+from hashidrill.core.loads.base import LoadContext, Timeout
+from hashidrill.core.loads.http_client import Answer, HttpClient, for_each, insist, read_error
+from hashidrill.core.loads.schedule import Agenda, Reply, detail_as
 from hashidrill.core.protocols.abc import Detail, EmitOperation, Operation
 from hashidrill.core.protocols.rights import Left, Right
 from hashidrill.core.units import Duration, positive

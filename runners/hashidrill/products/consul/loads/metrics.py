@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.loads.answer import Answer, read_error
 from hashidrill.core.loads.base import LoadRate, Timeout
-from hashidrill.core.loads.http_client import HttpClient, insist
+from hashidrill.core.loads.http_client import Answer, HttpClient, insist, read_error
 from hashidrill.core.loads.schedule import Reply
 from hashidrill.core.protocols.abc import Reason
 from hashidrill.core.protocols.rights import Left, Right
@@ -27,7 +26,7 @@ from hashidrill.products.consul.loads.base import ConsulLoad, left
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hashidrill.core.loads.context import LoadContext
+    from hashidrill.core.loads.base import LoadContext
     from hashidrill.core.protocols.abc import EmitOperation
 
 HTTP_PORT = 8500

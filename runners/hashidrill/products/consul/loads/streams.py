@@ -26,8 +26,7 @@ import h2.settings
 from pydantic import Field
 
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.loads.base import Timeout
-from hashidrill.core.loads.context import LoadContext
+from hashidrill.core.loads.base import LoadContext, Timeout
 from hashidrill.core.loads.http_client import connected
 from hashidrill.core.loads.schedule import CANCELLED
 from hashidrill.core.protocols.abc import EmitOperation, LoadCost, Operation, Reason

@@ -16,8 +16,7 @@ from hashidrill.core.protocols.capabilities import AgentApi, AgentFiles, PacketF
 from hashidrill.core.protocols.claims import ANSWERS, HOST, ON_CONNECTIONS, connections, needs, takes
 from hashidrill.core.protocols.packets import Block
 from hashidrill.core.protocols.rights import Right
-from hashidrill.core.units import Duration
-from hashidrill.core.util.go_durations import seconds
+from hashidrill.core.units import Duration, seconds
 from hashidrill.products.nomad import api, rights, trial_jobs
 from hashidrill.products.nomad.faults.declared import OfNodes
 from hashidrill.products.nomad.settings import RPC_PORT, data_dir

@@ -16,8 +16,7 @@ from pydantic import Field, StringConstraints
 
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.loads.http_client import HttpClient
-from hashidrill.core.loads.operations import detail_as
-from hashidrill.core.loads.schedule import Reply, Spells, Waiting
+from hashidrill.core.loads.schedule import Reply, Spells, Waiting, detail_as
 from hashidrill.core.protocols.abc import Detail, EmitOperation, LoadCost
 from hashidrill.core.units import Duration
 from hashidrill.products.nomad.loads.base import NODE_NAME, NomadLoad, Via, document, task, timed_out_at_the_end

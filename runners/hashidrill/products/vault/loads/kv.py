@@ -32,8 +32,8 @@ from hashidrill.products.vault.rights import MOUNT
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hashidrill.core.loads.answer import Answer
-    from hashidrill.core.loads.context import LoadContext
+    from hashidrill.core.loads.base import LoadContext
+    from hashidrill.core.loads.http_client import Answer
     from hashidrill.core.protocols.abc import EmitOperation
 
 ONCE_KEYS = 5_000

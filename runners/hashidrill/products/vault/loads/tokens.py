@@ -11,8 +11,7 @@ from pydantic import Field
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.loads.base import LoadRate, Timeout
 from hashidrill.core.loads.http_client import for_each, insist
-from hashidrill.core.loads.operations import detail_as
-from hashidrill.core.loads.schedule import Reply, stamp
+from hashidrill.core.loads.schedule import Reply, detail_as, stamp
 from hashidrill.core.protocols.abc import Detail
 from hashidrill.core.protocols.rights import Right
 from hashidrill.core.units import Duration, Percent
@@ -22,9 +21,8 @@ from hashidrill.products.vault.loads.base import VaultLoad, Via, body_of, listed
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hashidrill.core.loads.answer import Answer
-    from hashidrill.core.loads.context import LoadContext
-    from hashidrill.core.loads.http_client import HttpClient
+    from hashidrill.core.loads.base import LoadContext
+    from hashidrill.core.loads.http_client import Answer, HttpClient
     from hashidrill.core.protocols.abc import EmitOperation
 
 MOST_READ = 20_000
