@@ -6,21 +6,16 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hashidrill.core.errors import AttachError, FaultError
 from hashidrill.core.protocols.capabilities import ContainerUse, PodSeen
 from hashidrill.core.util.wait import all_at_once
 from hashidrill.kubernetes.client import Cluster, ClusterError, Connect, cluster_of, connected
-from hashidrill.staging.attach.discovery import PodNow, place_of
+from hashidrill.staging.attach.discovery import LookAtPods, PodNow, place_of
+from hashidrill.staging.attach.http import Login
 from hashidrill.staging.attach.product import attachables
-from hashidrill.staging.attach.target import PODS_PLACE, shown
-
-if TYPE_CHECKING:
-    from hashidrill.staging.attach.discovery import LookAtPods
-    from hashidrill.staging.attach.http import Login
-    from hashidrill.staging.attach.target import AttachTarget
-
+from hashidrill.staging.attach.target import PODS_PLACE, AttachTarget, shown
 
 _OF_CGROUPS = (
     "/sys/fs/cgroup/cpu.stat",

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import httpx2
@@ -23,10 +23,7 @@ from hashidrill.core.errors import AttachError
 from hashidrill.core.util.wait import beside, first_cause, pause
 from hashidrill.kubernetes.client import Cluster, ClusterError, Connect, cluster_of, connected
 from hashidrill.kubernetes.pods import successor
-from hashidrill.staging.attach.target import PODS_PLACE
-
-if TYPE_CHECKING:
-    from hashidrill.staging.attach.target import AttachTarget
+from hashidrill.staging.attach.target import PODS_PLACE, AttachTarget
 
 Tell = Callable[[str], None]
 _PROTOCOL = "v4.channel.k8s.io"

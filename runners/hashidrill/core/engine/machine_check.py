@@ -12,31 +12,26 @@ import json
 import math
 import shutil
 import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import psutil
 import uvloop
 
 from hashidrill.core.errors import UnfitError
-from hashidrill.core.experiment.model import make_fault, services_of
+from hashidrill.core.experiment.load_levels import Profile
+from hashidrill.core.experiment.model import DatacenterSpec, Experiment, Step, make_fault, services_of
 from hashidrill.core.experiment.selectors import parse_selector
 from hashidrill.core.faults.cpu import cores_for, provable_cores
 from hashidrill.core.loads.base import LoadContext
 from hashidrill.core.loads.http_client import HttpClient
 from hashidrill.core.loads.schedule import OpenLoop, Reply, Turns, packed, stamp
 from hashidrill.core.protocols import registry
-from hashidrill.core.protocols.abc import cost_of
+from hashidrill.core.protocols.abc import EmitOperation, LoadCost, Operation, Requires, cost_of
 from hashidrill.core.protocols.service import USUAL_BYTES, TakesMemory
 from hashidrill.core.util.cores import usable_cores
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from hashidrill.core.experiment.load_levels import Profile
-    from hashidrill.core.experiment.model import DatacenterSpec, Experiment, Step
-    from hashidrill.core.protocols.abc import EmitOperation, LoadCost, Operation, Requires
 
 _RATE_PER_S = 2000
 _ONCE, _KEYS, _VALUE_BYTES, _TIMEOUT_S = 0.9, 100, 512, 30.0

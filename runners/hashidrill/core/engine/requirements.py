@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 
-from hashidrill.core.experiment.model import make_fault, services_of
+from hashidrill.core.experiment.documents import Document
+from hashidrill.core.experiment.model import DatacenterSpec, Experiment, make_fault, services_of
 from hashidrill.core.protocols.abc import Requires
 from hashidrill.core.units import Size
-
-if TYPE_CHECKING:
-    from hashidrill.core.experiment.documents import Document
-    from hashidrill.core.experiment.model import DatacenterSpec, Experiment
 
 DEFAULT_DISK_SIZE = Size("256MB")
 """Four segments of Consul's write-ahead log: about what a server writes in some minutes of an experiment's load."""

@@ -13,14 +13,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import anyio
 
 from hashidrill.core.engine.inject import InForce as Held
 from hashidrill.core.engine.load_generator import LoadGenerator, LoadSpecification
 from hashidrill.core.engine.monitor import Monitor
-from hashidrill.core.experiment.model import Experiment, Step
+from hashidrill.core.experiment.model import Experiment, Mark, Step
 from hashidrill.core.experiment.moments import GONE, PROVEN
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import Datacenter, Operation, Probe, Sample, Target, selectors_of
@@ -28,10 +28,6 @@ from hashidrill.core.protocols.events import Bus, InForce, Lasting, Note
 from hashidrill.core.recording.journal import Clock, Journal
 from hashidrill.core.recording.writer import RecordingWriter
 from hashidrill.core.util.redaction import Redactor
-
-if TYPE_CHECKING:
-    from hashidrill.core.experiment.model import Mark
-
 
 _NS = 1_000_000_000
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 
@@ -26,16 +26,12 @@ from hashidrill.core.experiment.model import Mark, Step, make_fault
 from hashidrill.core.experiment.moments import ERRORS, GONE, PROVEN, Moment
 from hashidrill.core.experiment.selectors import aimed
 from hashidrill.core.probes.base import run_probes
-from hashidrill.core.protocols.abc import Fault, OnTap, Place, Target, claims_of
+from hashidrill.core.protocols.abc import Fault, OnTap, Place, Sample, Target, claims_of
 from hashidrill.core.protocols.capabilities import described
 from hashidrill.core.protocols.claims import AGENT, claims_thing
 from hashidrill.core.protocols.events import InForce, Lasting
 from hashidrill.core.protocols.service import BEHIND, LEADER_ELECTED, LEADS, shower
 from hashidrill.core.util.wait import pause, wait_until
-
-if TYPE_CHECKING:
-    from hashidrill.core.protocols.abc import Sample
-
 
 _EVERY_S = 0.05
 _GAP_S = 0.01

@@ -10,11 +10,16 @@ from __future__ import annotations
 import math
 import operator
 import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from hashidrill.core.protocols import registry
-from hashidrill.core.protocols.abc import HasSignals
+from hashidrill.core.protocols.abc import HasSignals, Load
 from hashidrill.core.units import (
     Bandwidth,
     Duration,
@@ -27,15 +32,6 @@ from hashidrill.core.units import (
     text_schema,
     ungrouped,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
-    from pydantic.json_schema import JsonSchemaValue
-    from pydantic_core import CoreSchema
-
-    from hashidrill.core.protocols.abc import Load
 
 _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from hashidrill.core.protocols.service import BEHIND, LEADER_ELECTED, SNAPSHOT_BEGINS, SNAPSHOT_INSTALLED
 from hashidrill.core.units import shown, text_schema, ungrouped
-
-if TYPE_CHECKING:
-    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
-    from pydantic.json_schema import JsonSchemaValue
-    from pydantic_core import CoreSchema
 
 PROVEN, GONE, ERRORS = "proven", "gone", "errors"
 _NAME = r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*"

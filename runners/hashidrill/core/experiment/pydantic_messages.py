@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
-from hashidrill.core.experiment.documents import listed
+from hashidrill.core.experiment.documents import Document, Loc, listed
 from hashidrill.core.experiment.model import API_VERSION, FIGURE_PATTERN, ISSUE_PATTERN, NAME_PATTERN, STEP_TAGS, PartOf
 from hashidrill.core.experiment.strict import VERSION_PATTERN
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.units import Quantity, counted, shown
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from pydantic.fields import FieldInfo
-
-    from hashidrill.core.experiment.documents import Document, Loc
 
 Model = TypeVar("Model", bound=BaseModel)
 _MOST_KEYS = 12

@@ -30,17 +30,18 @@ import pwd
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from hashidrill.core.errors import DatacenterError, HashidrillError, HypothesisInvalidError, UsageError
+from hashidrill.core.experiment.documents import Document
 from hashidrill.core.experiment.model import ATTEMPTS, ClientSpec
-from hashidrill.core.loads.base import BaseLoad
+from hashidrill.core.loads.base import BaseLoad, LoadContext
 from hashidrill.core.loads.schedule import OpenLoop, Reply, detail_as
-from hashidrill.core.protocols.abc import Detail, Operation, Reason
+from hashidrill.core.protocols.abc import Detail, EmitOperation, Operation, Reason
 from hashidrill.core.protocols.registry import CLIENT
 from hashidrill.core.recording.reader import Operations
 from hashidrill.core.tap.attempts import Attempt, header_in
@@ -52,14 +53,6 @@ from hashidrill.core.util.commands import tool
 from hashidrill.core.util.enter import entering
 from hashidrill.core.util.processes import is_machine_root
 from hashidrill.core.util.safe_json import parse
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hashidrill.core.experiment.documents import Document
-    from hashidrill.core.loads.base import LoadContext
-    from hashidrill.core.protocols.abc import EmitOperation
-
 
 SUFFIX = ATTEMPTS
 TABLE = "attempt"

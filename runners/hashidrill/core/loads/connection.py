@@ -5,14 +5,12 @@ connection.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import httptools
 
 from hashidrill.core.loads.http_client import Answer, Headers
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Connection(asyncio.Protocol):

@@ -35,28 +35,23 @@ import sys
 import time
 import traceback
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import uvloop
 
 from hashidrill.core.errors import NOT_A_REPLY, DatacenterError, HashidrillError
-from hashidrill.core.experiment.load_levels import Course, Profile, Share
+from hashidrill.core.experiment.load_levels import Course, Piece, Profile, Share
 from hashidrill.core.experiment.model import ATTEMPTS
 from hashidrill.core.loads.base import LoadContext
 from hashidrill.core.loads.http_client import opened
 from hashidrill.core.loads.schedule import CpuMeter, LagMeter, Waiting, packed
 from hashidrill.core.protocols import registry
-from hashidrill.core.protocols.abc import CleansUp, HearsTotal, Prepares, ReadsBack
+from hashidrill.core.protocols.abc import CleansUp, HearsTotal, Load, Operation, Prepares, ReadsBack
 from hashidrill.core.recording.journal import Clock
 from hashidrill.core.util.processes import ahead
 from hashidrill.core.util.wait import first_cause
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from hashidrill.core.experiment.load_levels import Piece
-    from hashidrill.core.protocols.abc import Load, Operation
 
 T = TypeVar("T")
 BATCH_S = 0.05

@@ -7,11 +7,11 @@ import json
 import re
 import secrets
 import ssl
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import httpx2
@@ -20,14 +20,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from hashidrill.core.errors import DatacenterError
+from hashidrill.core.protocols.rights import Right
 from hashidrill.core.util.wait import all_at_once, wait_until
 from hashidrill.kubernetes.lab_plane import NAMESPACE
 from hashidrill.kubernetes.rbac import policy
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from hashidrill.core.protocols.rights import Right
 
 USER = "hashidrill"
 _KEY_BITS = 2048

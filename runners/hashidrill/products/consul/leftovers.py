@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from hashidrill.core.errors import FaultError
 from hashidrill.core.protocols.rights import Left
 from hashidrill.staging.attach import leftovers
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hashidrill.staging.attach.http import Wire
+from hashidrill.staging.attach.http import Wire
 
 SERVICE = "consul"
 BELOW, KEY = "keys below", "key"

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 from urllib.parse import quote
 
 from hashidrill.core.errors import FaultError
+from hashidrill.core.protocols.rights import Left
 from hashidrill.staging.attach import leftovers
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hashidrill.core.protocols.rights import Left
-    from hashidrill.staging.attach.http import Wire
+from hashidrill.staging.attach.http import Wire
 
 JOBS_OF = "jobs of"
 """The value of `Left.what` for the job of that name, the jobs `NAME-...`, and jobs dispatched from them."""

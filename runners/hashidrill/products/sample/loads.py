@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.loads.base import AgentLoad, Timeout
-from hashidrill.core.loads.http_client import Answer, insist, read_error
+from hashidrill.core.loads.base import AgentLoad, LoadContext, Timeout
+from hashidrill.core.loads.http_client import Answer, HttpClient, insist, read_error
 from hashidrill.core.loads.schedule import OpenLoop, Reply, stamp
+from hashidrill.core.protocols.abc import EmitOperation
 from hashidrill.core.protocols.rights import Right
 from hashidrill.core.units import Duration, Percent, Quantity, Rate
 from hashidrill.core.util.safe_json import parse
 from hashidrill.core.util.wait import wait_until
 from hashidrill.products.sample.program import COUNTS, KEYS
-
-if TYPE_CHECKING:
-    from hashidrill.core.loads.base import LoadContext
-    from hashidrill.core.loads.http_client import HttpClient
-    from hashidrill.core.protocols.abc import EmitOperation
 
 WITHIN_S, SAMPLE_WITHIN_S = 60.0, 5.0
 _LINE = '10.0.0.1 - - [28/Oct/2021:13:37:00 +0000] "GET / HTTP/1.1" 200 612'

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from pydantic import BaseModel, TypeAdapter
 
 from hashidrill.core.errors import FaultError
 from hashidrill.core.probes import agents
-from hashidrill.core.protocols.abc import Sample
+from hashidrill.core.protocols.abc import Host, Sample
 from hashidrill.core.protocols.capabilities import AgentApi
 from hashidrill.core.protocols.service import LEADS
 from hashidrill.core.util.wait import all_at_once
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hashidrill.core.protocols.abc import Host
 
 _TELLS_WITHIN_S = 1.0
 

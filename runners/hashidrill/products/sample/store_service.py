@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -23,14 +23,11 @@ from hashidrill.core.protocols.service import (
     Site,
     Wanted,
 )
-from hashidrill.core.units import Duration
+from hashidrill.core.units import Duration, Quantity
 from hashidrill.core.util.addresses import Addresses
 from hashidrill.core.util.wait import wait_until
 from hashidrill.products.sample.service import python
 from hashidrill.products.services import LedServers
-
-if TYPE_CHECKING:
-    from hashidrill.core.units import Quantity
 
 Bug = Literal[
     "stale-read-after-install",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from hashidrill.core.errors import FaultError
@@ -11,12 +11,7 @@ from hashidrill.core.protocols.rights import Left
 from hashidrill.core.util.wait import all_at_once
 from hashidrill.products.vault.rights import MOUNT
 from hashidrill.staging.attach import leftovers
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hashidrill.staging.attach.http import Wire
-
+from hashidrill.staging.attach.http import Wire
 
 SECRETS_BELOW = "secrets below"
 """The value of `Left.what` for all secrets below one path of the loads' KV engine."""

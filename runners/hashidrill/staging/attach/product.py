@@ -6,25 +6,20 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import BaseModel, Field
+from pydantic.fields import FieldInfo
 
 from hashidrill.core.errors import AttachError, FaultError
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.abc import Host
+from hashidrill.core.protocols.rights import Left
 from hashidrill.core.units import shown
 from hashidrill.core.util.tls import Tls, TlsFileError
-from hashidrill.staging.attach.http import Login, Secret, WeakTokenError, read_json
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-    from pydantic.fields import FieldInfo
-
-    from hashidrill.core.protocols.abc import Host
-    from hashidrill.core.protocols.rights import Left
-    from hashidrill.staging.attach.http import Wire
+from hashidrill.staging.attach.http import Login, Secret, WeakTokenError, Wire, read_json
 
 
 def in_kubernetes() -> Any:

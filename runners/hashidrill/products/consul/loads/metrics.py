@@ -8,26 +8,21 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.loads.base import LoadRate, Timeout
+from hashidrill.core.loads.base import LoadContext, LoadRate, Timeout
 from hashidrill.core.loads.http_client import Answer, HttpClient, insist, read_error
 from hashidrill.core.loads.schedule import Reply
-from hashidrill.core.protocols.abc import Reason
+from hashidrill.core.protocols.abc import EmitOperation, Reason
 from hashidrill.core.protocols.rights import Left, Right
 from hashidrill.core.units import Duration, Rate
 from hashidrill.core.util.safe_json import parse
 from hashidrill.products.consul import rights
 from hashidrill.products.consul.loads.base import ConsulLoad, left
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hashidrill.core.loads.base import LoadContext
-    from hashidrill.core.protocols.abc import EmitOperation
 
 HTTP_PORT = 8500
 PREFIX = "hashidrill-targets"

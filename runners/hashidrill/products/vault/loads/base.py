@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from hashidrill.core.loads.base import AgentLoad
+from hashidrill.core.loads.base import AgentLoad, LoadContext
 from hashidrill.core.loads.http_client import Answer, HttpClient, read_error
 from hashidrill.core.loads.schedule import Reply
 from hashidrill.core.protocols.abc import Reason
 from hashidrill.core.util.safe_json import parse
 from hashidrill.products.vault.rights import MOUNT
-
-if TYPE_CHECKING:
-    from hashidrill.core.loads.base import LoadContext
 
 Via = Annotated[str, Field(description="Selector of the servers to send to, in turn; a standby forwards requests")]
 TOKEN = "VAULT_TOKEN"  # noqa: S105 - the name of the variable

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field
 
 from hashidrill.core.errors import AttachError
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.loads.base import Keys, LoadRate, Timeout
-from hashidrill.core.loads.http_client import for_each, insist
+from hashidrill.core.loads.base import Keys, LoadContext, LoadRate, Timeout
+from hashidrill.core.loads.http_client import Answer, for_each, insist
 from hashidrill.core.loads.schedule import Reply, Turns, stamp
+from hashidrill.core.protocols.abc import EmitOperation
 from hashidrill.core.protocols.rights import Left, Right
 from hashidrill.core.units import Duration, Percent, Size
 from hashidrill.products.vault import rights
@@ -28,13 +29,6 @@ from hashidrill.products.vault.loads.base import (
     write_reply,
 )
 from hashidrill.products.vault.rights import MOUNT
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from hashidrill.core.loads.base import LoadContext
-    from hashidrill.core.loads.http_client import Answer
-    from hashidrill.core.protocols.abc import EmitOperation
 
 ONCE_KEYS = 5_000
 """After this many secrets that are written once, the share of such writes shrinks, because each is read at the end."""

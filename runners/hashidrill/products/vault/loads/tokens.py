@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.loads.base import LoadRate, Timeout
-from hashidrill.core.loads.http_client import for_each, insist
+from hashidrill.core.loads.base import LoadContext, LoadRate, Timeout
+from hashidrill.core.loads.http_client import Answer, HttpClient, for_each, insist
 from hashidrill.core.loads.schedule import Reply, detail_as, stamp
-from hashidrill.core.protocols.abc import Detail
+from hashidrill.core.protocols.abc import Detail, EmitOperation
 from hashidrill.core.protocols.rights import Right
 from hashidrill.core.units import Duration, Percent
 from hashidrill.products.vault import rights
 from hashidrill.products.vault.loads.base import VaultLoad, Via, body_of, listed_names, read_json, write_reply
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from hashidrill.core.loads.base import LoadContext
-    from hashidrill.core.loads.http_client import Answer, HttpClient
-    from hashidrill.core.protocols.abc import EmitOperation
 
 MOST_READ = 20_000
 """The most tokens that are looked up at the end."""
