@@ -4,8 +4,6 @@ Objects are plain dicts, as in the API. lightkube reads kubeconfigs, contexts, c
 and the service account of a pod, and accepts any kind of resource.
 """
 
-from __future__ import annotations
-
 from base64 import b64decode
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager

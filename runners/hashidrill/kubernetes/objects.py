@@ -1,7 +1,5 @@
 """The objects that a run creates for an injector's controller: names, validation and removal."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ If an agent is silent, the cause may be this machine's network. So another agent
 answer at the same time.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Pods as their kubelets report them, the pod of each host, and the agents that run in pods."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace

@@ -6,8 +6,6 @@ the first message of each channel is the port (k8s.io/kubelet/pkg/cri/streaming/
 is addressed by its name: a connection that begins after the pod was replaced leads to the new pod.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Manifests for a Kubernetes API server: the Role and ClusterRole that give rights, and a Job that runs with them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

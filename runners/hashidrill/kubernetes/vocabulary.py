@@ -1,7 +1,5 @@
 """The kinds and groups of Kubernetes, Chaos Mesh and Litmus. Imports little, because `validate` uses it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

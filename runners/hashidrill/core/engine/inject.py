@@ -5,8 +5,6 @@ reverted in a scope that cancellation cannot reach. The intent is on disk before
 the fault for its time and proves it again just before the end, because an effect may vanish meanwhile.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """What an experiment's faults require of the datacenter, and whether its disks fit into memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The life of a run."""
 
-from __future__ import annotations
-
 import datetime as dt
 import traceback
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Translates pydantic's errors into the words of the YAML file."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar, get_args, get_origin

@@ -3,8 +3,6 @@
 For every HTTP check, Consul opens a connection, sends one request and closes it. The server supports only that.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass

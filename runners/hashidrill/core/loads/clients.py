@@ -19,8 +19,6 @@ One list of faults applies to all taps of a client. The list changes over a Unix
     {"op": "observe"}       -> {"url": "http://10.73.0.2:41000"}: a tap like the command's, that records nothing
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

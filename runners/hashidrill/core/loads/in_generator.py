@@ -20,8 +20,6 @@ waits for `start`; {"upto": T_NS} means that it has reported every operation tha
 SIGTERM stops the loads, reports what was in flight, and ends the process.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import ctypes

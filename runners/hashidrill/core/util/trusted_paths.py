@@ -6,8 +6,6 @@ use. A link is followed only if only root or this process's user may write to it
 This module also runs on hosts (hashidrill.staging.carriers.shell), under the oldest Python that they may have.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

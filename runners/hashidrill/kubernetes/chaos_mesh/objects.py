@@ -3,8 +3,6 @@
 Each has a duration, after which the controller reverts it even if hashidrill has died.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Reads objects of Chaos Mesh: one fault, a Schedule of one, or a Workflow of several."""
 
-from __future__ import annotations
-
 import errno
 import math
 import re

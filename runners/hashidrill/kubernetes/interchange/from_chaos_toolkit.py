@@ -5,8 +5,6 @@ person replaces it. So an action that cannot be translated never yields an exper
 that cannot be translated never yields one that judges less.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Reads a ChaosEngine of Litmus: its experiments, one after the other, with their environments."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Translates labels of pods to selectors, and selectors to the labels of the official charts."""
 
-from __future__ import annotations
-
 from hashidrill.core.units import shown
 from hashidrill.kubernetes.interchange.document import Document, Link, Reading, UnsupportedError
 

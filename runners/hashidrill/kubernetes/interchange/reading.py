@@ -1,7 +1,5 @@
 """Converts a file of Chaos Mesh, Litmus or Chaos Toolkit to an experiment, and reports the lost parts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

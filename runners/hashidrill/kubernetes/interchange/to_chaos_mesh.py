@@ -1,7 +1,5 @@
 """Writes an experiment as a Workflow of Chaos Mesh, on the pods of the official charts; reports what is lost."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Writes an experiment of Chaos Toolkit that runs a hashidrill experiment and reports its verdict."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hashidrill.core.experiment.model import Metadata

@@ -1,7 +1,5 @@
 """Writes an experiment as a ChaosEngine of Litmus, on the pods of the official charts; reports what is lost."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The local Kubernetes control plane: its certificates, tokens, roles, and Chaos Mesh's definitions and webhooks."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -3,8 +3,6 @@
 Each lasts for its experiment's TOTAL_CHAOS_DURATION, after which Litmus reverts it even if hashidrill has died.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Removes keys, service instances and nodes without an agent that a run left in an attached Consul."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Sequence

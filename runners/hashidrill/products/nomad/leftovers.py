@@ -1,7 +1,5 @@
 """Finds and removes jobs that a run left in an attached Nomad."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from urllib.parse import quote
 

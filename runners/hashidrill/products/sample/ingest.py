@@ -7,8 +7,6 @@ A worker asks the store for the schema once in its life; each point then costs o
 standard library of any Python 3, so a copy of it is a program that can be bisected.
 """
 
-from __future__ import annotations
-
 import argparse
 import collections
 import http.client

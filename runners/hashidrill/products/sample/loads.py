@@ -1,7 +1,5 @@
 """Loads on the sample's programs: `sample.get` sends requests, `sample.logs` log lines, `sample.checks` sets checks."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar

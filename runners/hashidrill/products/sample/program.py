@@ -24,8 +24,6 @@ Health checks of targets that accept connections on a port of their own; PUT /ch
 It needs only the standard library of any Python 3 that the host's user can run.
 """
 
-from __future__ import annotations
-
 import asyncio
 import collections
 import concurrent.futures

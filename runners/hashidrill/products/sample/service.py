@@ -1,7 +1,5 @@
 """The sample as a service of a datacenter: its hosts, agents, readiness and load."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence

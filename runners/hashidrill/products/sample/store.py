@@ -7,8 +7,6 @@ It needs only the standard library of any Python 3.10: the hosts run its source,
 hashidrill.products.sample.store_program.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import random

@@ -1,7 +1,5 @@
 """Probes of the replicated store, and the server that leads it."""
 
-from __future__ import annotations
-
 import contextlib
 from collections import Counter
 from collections.abc import Sequence

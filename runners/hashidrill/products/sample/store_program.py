@@ -5,8 +5,6 @@ locks, sessions, reads that are linearizable unless they say `stale`. Servers ta
 messages, and a TCP connection that outlives a partition would delay later messages.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib

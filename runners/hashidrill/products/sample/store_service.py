@@ -1,7 +1,5 @@
 """The replicated store as a service of a datacenter: its hosts, agents, roles, readiness and probes."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal

@@ -1,7 +1,5 @@
 """Finds secrets that a run left in an attached Vault, and removes them with all their versions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from urllib.parse import quote

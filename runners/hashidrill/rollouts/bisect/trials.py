@@ -1,7 +1,5 @@
 """Runs candidates: stores the results of each one, repeats runs without a result, and limits the number of runs."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

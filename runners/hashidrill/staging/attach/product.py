@@ -1,7 +1,5 @@
 """The protocol of products whose datacenters can be attached."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -2,8 +2,6 @@
 checks.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ Monitoring that finds its targets through Consul depends on the system it watche
 monitoring was blind for that reason.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Sequence

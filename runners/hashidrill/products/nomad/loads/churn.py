@@ -1,7 +1,5 @@
 """`nomad.job.churn`: jobs that are registered, changed and stopped at a rate, as by deployments all day."""
 
-from __future__ import annotations
-
 import json
 from collections import deque
 from collections.abc import Mapping

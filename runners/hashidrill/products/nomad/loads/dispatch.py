@@ -3,8 +3,6 @@
 The fate of the work is read from its job and its allocations, and reported by the tasks themselves.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil

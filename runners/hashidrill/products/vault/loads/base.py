@@ -1,7 +1,5 @@
 """The base of loads on Vault: the servers that they call, their token, and the outcome of their requests."""
 
-from __future__ import annotations
-
 import json
 from typing import Annotated, Any, ClassVar
 

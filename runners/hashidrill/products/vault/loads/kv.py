@@ -1,7 +1,5 @@
 """Loads on secrets: `vault.kv.write` and `vault.kv.read`, in a KV engine (version 2) of their own."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
