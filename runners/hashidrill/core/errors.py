@@ -53,9 +53,7 @@ class DatacenterError(HashidrillError):
 
 
 class AttachError(HashidrillError):
-    """A datacenter cannot be attached because of its file, an address, a certificate or a token. Nothing was
-    touched.
-    """
+    """A datacenter cannot be attached because of its file, an address, a certificate or a token; it is untouched."""
 
 
 class UnreachedError(AttachError):

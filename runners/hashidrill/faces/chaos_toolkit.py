@@ -94,9 +94,7 @@ def _called(command: Sequence[str]) -> tuple[int, str]:
 
 
 def _result(code: int, printed: str) -> dict[str, Any]:
-    """The result of the run. Returns a verdict only if there is exactly one result and the exit code matches its
-    verdict.
-    """
+    """The result of the run. Has a verdict only if there is exactly one result and the exit code matches it."""
     try:
         [found] = parse(printed)
         agrees = found["verdict"] in _VERDICTS and (code == 0) == (found["verdict"] == "PASS")

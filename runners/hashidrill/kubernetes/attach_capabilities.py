@@ -53,9 +53,7 @@ async def reached(
 
 @asynccontextmanager
 async def watched(target: AttachTarget, connect: Connect | None = None) -> AsyncIterator[LookAtPods | None]:
-    """A function that reads the current addresses of the agents' pods; None if the agents are not pods. Raises
-    AttachError.
-    """
+    """A function that reads the pods' current addresses; None if the agents are not pods. Raises AttachError."""
     if not target.kubernetes.get("pods"):
         yield None
         return

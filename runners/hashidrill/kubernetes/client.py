@@ -150,9 +150,7 @@ class Cluster:
                 raise
 
     async def delete(self, api: str, kind: str, name: str) -> bool:
-        """Requests the object's deletion; False if it is missing. It vanishes once its finalizers are done. Raises
-        ClusterError.
-        """
+        """Requests the object's deletion; False if missing. It vanishes after its finalizers. Raises ClusterError."""
 
         async def asked() -> dict[str, Any]:
             await self._client.delete(_namespaced(api, kind), name)

@@ -1,6 +1,4 @@
-"""The base of Chaos Mesh's and Litmus's faults: one object, which is created and deleted; its status is never a
-proof.
-"""
+"""The base of Chaos Mesh's and Litmus's faults: one object, created and deleted; its status is never a proof."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

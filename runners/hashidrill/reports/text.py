@@ -119,9 +119,7 @@ _NO_NUMBER = {"never", "-never", "not measured"}
 
 
 def human_figure(name: str, value: object) -> tuple[str, str]:
-    """The name and value of one figure as displayed; the suffix of the name gives the unit: `p50_s` 3.0 is `p50` `3.0
-    s`.
-    """
+    """One figure's name and value as displayed; the name's suffix gives the unit: `p50_s` 3.0 is `p50` `3.0 s`."""
     if isinstance(value, bool) or value is None:
         return spaced(name), {True: "yes", False: "no"}.get(value, NOTHING)  # type: ignore[arg-type]
     if isinstance(value, (int, float)):

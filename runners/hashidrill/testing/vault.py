@@ -75,9 +75,7 @@ class FakeVaultHost(FakeHost):
 
 @dataclass
 class FakeVault:
-    """Three servers, of which the first is active. `initialized=False` gives servers in the state just after their
-    first start.
-    """
+    """Three servers, of which the first is active. `initialized=False`: as they are after their first start."""
 
     world: FakeDatacenter = field(default_factory=lambda: FakeDatacenter(servers=1, clients=0))
     servers: int = 3

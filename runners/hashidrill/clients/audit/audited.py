@@ -139,9 +139,7 @@ class Agent:
 
     @cached_property
     def layers(self) -> list[tuple[Document, Mapping]]:
-        """The content of each file, and the flags. Later layers take precedence: files in lexical order, then the
-        flags.
-        """
+        """The content of each file, and the flags. Later layers win: files in lexical order, then the flags."""
         flags = [] if self.started is None else [(self.started.document, self.started.settings)]
         return [*((document, document.body) for document in self.documents), *flags]
 

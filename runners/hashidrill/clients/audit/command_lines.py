@@ -141,9 +141,7 @@ class Command:
 
 
 def commands_in(line: Sequence[str], variables: Variables[str, str] | None = None) -> list[Command]:
-    """The commands of a command line: the command itself, or those that it runs through a shell, a wrapper, an init or
-    a container.
-    """
+    """A command line's commands: the command itself, or what it runs by a shell, wrapper, init or container."""
     said = dict(variables or {})
     rest = _unwrapped(line, said)
     if not rest:
@@ -232,9 +230,7 @@ _OTHERS = frozenset({*_AGENTS, *_SHELLS, *_STARTERS, "consul-template"})
 
 
 def expanded(line: Sequence[str], variables: Variables[str, str]) -> list[str]:
-    """Inserts the known variables as systemd does: the value of `$A` is split into words, the value of `${A}`
-    is not.
-    """
+    """Inserts known variables as systemd does: the value of `$A` is split into words, that of `${A}` is not."""
     found: list[str] = []
     for word in line:
         alone = word.removeprefix("$")

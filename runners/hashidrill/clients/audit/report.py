@@ -106,9 +106,7 @@ UTF-8.
 
 
 def as_data(audit: Audit) -> Any:
-    """One object: `findings`, `suppressed`, `muted`, `problems`, `unread`, and `files`, which maps each file to its
-    kind.
-    """
+    """One object: `findings`, `suppressed`, `muted`, `problems`, `unread`, and `files`: each file's kind."""
     value = {
         "findings": [_finding(each) for each in audit.findings],
         "suppressed": [{**_finding(each), "reason": reason} for each, reason in audit.suppressed],
@@ -226,9 +224,7 @@ def _uri(path: str) -> str:
 
 
 def as_junit(audit: Audit) -> str:
-    """One test case for each file: errors and warnings make the case fail; infos go to its output. Unreadable files are
-    errors.
-    """
+    """A test case for each file: errors, warnings and unreadable files make it fail; infos go to its output."""
     by_file: dict[str, list[Finding]] = {path: [] for path in audit.files}
     for finding in audit.findings:
         by_file[finding.path].append(finding)

@@ -209,9 +209,7 @@ def _tenacity(module: Module) -> Iterator[tuple[ast.expr, dict[str, ast.expr] | 
 
 
 def _never(module: Module, stop: ast.expr) -> bool:
-    """Whether a `stop` certainly never stops: `stop_never` (also under another name or in a combination), or an
-    infinite limit.
-    """
+    """Whether a `stop` certainly never stops: `stop_never` (renamed or combined too), or an infinite limit."""
     if isinstance(stop, ast.BinOp) and isinstance(stop.op, ast.BitOr | ast.BitAnd):
         both = all if isinstance(stop.op, ast.BitOr) else any
         return both(_never(module, each) for each in (stop.left, stop.right))

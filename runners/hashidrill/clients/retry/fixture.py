@@ -90,9 +90,7 @@ class TapInThread:
         self._call(self._tap.give(plan))
 
     def run(self, *, ok: bool) -> Run:
-        """The attempts since the last call as one operation, for the verdicts in hashidrill.clients.retry.verdicts and
-        .timing.
-        """
+        """The attempts since the last call as one operation, for hashidrill.clients.retry.verdicts and .timing."""
         attempts = tuple(self.attempts[self._taken :])
         self._taken += len(attempts)
         ends = [attempt.end_ns for attempt in attempts] or [0]

@@ -68,9 +68,7 @@ class Curve:
 
 
 def curve_of(gaps_s: Sequence[float], errors: Sequence[float]) -> Curve:
-    """How four or more gaps grow; all must be longer than 0 s. `errors`: each gap's standard error, as a share of the
-    gap.
-    """
+    """How four or more gaps, all over 0 s, grow. `errors`: each gap's standard error, as a share of the gap."""
     gaps, sigma = np.array(gaps_s, dtype=np.float64), np.array(errors, dtype=np.float64)
     logs, scatter = np.log(gaps), np.log1p(sigma)
     centred = np.arange(len(gaps)) - (len(gaps) - 1) / 2
@@ -399,9 +397,7 @@ def telling_retry_after_s(others: Sequence[Run]) -> int:
 
 
 def told_wait_s(run: Run) -> tuple[float, float] | None:
-    """How long the client waited after the first reply with Retry-After, and the requested wait; None without a
-    retry.
-    """
+    """How long the client waited after the first reply with Retry-After, and the requested wait; None without one."""
     first, later = _told(run) or (None, None)
     if first is None or later is None:
         return None
@@ -424,9 +420,7 @@ def _told(run: Run) -> tuple[Attempt, Attempt | None] | None:
 
 
 def work_s(runs: Sequence[Run]) -> float:
-    """CPU seconds of one more attempt: the median, over all pairs of runs, of the longer run's extra time per extra
-    attempt.
-    """
+    """CPU seconds of one more attempt: the median, over all pairs of runs, of extra time per extra attempt."""
     slopes = [
         (later.cpu_s - first.cpu_s) / (len(later.attempts) - len(first.attempts))
         for first, later in combinations(runs, 2)

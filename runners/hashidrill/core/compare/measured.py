@@ -102,9 +102,7 @@ def _measured(recording: Recording) -> MachineUse | None:
 
 
 def _fits(cpus: float, others: float, lean: float) -> bool:
-    """Whether the other work would have left enough CPU for the run if the run had needed as little as the
-    other side.
-    """
+    """Whether the other work would have left enough CPU for the run if it had needed as little as the other side."""
     return others + VARIES * lean <= (1 - IDLE_SHARE) * cpus  # False for NaN
 
 

@@ -345,9 +345,7 @@ def t_quantile(alpha: float, degrees: int) -> float:
 
 
 def _normal_quantile(alpha: float) -> float:
-    """The number of standard errors beyond which, on both sides together, a share `alpha` of a normal distribution
-    lies.
-    """
+    """How many standard errors away, on both sides together, a share `alpha` of a normal distribution lies."""
     return NormalDist().inv_cdf(1 - alpha / 2)
 
 

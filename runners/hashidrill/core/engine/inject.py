@@ -60,9 +60,7 @@ class InForce:
     applied_s: float
 
     def left_s(self, for_s: float) -> float:
-        """How many of the `for_s` seconds in force are left. The seconds count from the moment at which the fault was
-        applied.
-        """
+        """How many of the `for_s` seconds in force are left, counted from when the fault was applied."""
         return max(0.0, for_s - (anyio.current_time() - self.applied_s))
 
     @property
@@ -287,9 +285,7 @@ async def _observe(fault: Fault, undo: Undo, *, present: bool) -> tuple[Evidence
 
 
 def fault_from_undo(undo: dict[str, Any], hosts: Any) -> Fault:
-    """Builds the fault again in a fresh process, from its undo in the journal. Raises UnknownNameError,
-    ExperimentError.
-    """
+    """Builds the fault again in a fresh process, from its undo. Raises UnknownNameError, ExperimentError."""
     from hashidrill.core.experiment.model import fitted  # noqa: PLC0415 - as below
     from hashidrill.core.protocols import registry  # noqa: PLC0415 - the registry imports every fault
 

@@ -220,9 +220,7 @@ class LoadGenerator:
                 await self._process.wait()
 
     async def _read(self) -> None:
-        """Shielded, so operations in flight are received even if the run is cancelled. Returns when the process
-        ends.
-        """
+        """Shielded, so operations in flight are received even after a cancellation. Returns when the process ends."""
         with anyio.CancelScope(shield=True):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._read_stderr)

@@ -67,9 +67,7 @@ class Ended:
                 del self._waiting[due_ns]
 
     def forget(self, before_ns: int) -> None:
-        """Drops operations that ended before `before_ns`, but only if they are half of all: dropping moves the other
-        half.
-        """
+        """Drops operations that ended before `before_ns`, once they are half of all: dropping moves the other half."""
         old = bisect_left(self._heard, before_ns)
         if old * 2 > len(self._heard):
             for column in (self._heard, self._due, self._end, self._ok):
@@ -138,9 +136,7 @@ class Window:
         return float(1 - self.ok.mean()) if len(self.ok) else float("nan")
 
     def overdue(self) -> tuple[int, float]:
-        """The number of operations that have waited so long that `errors` counts them, and the age of the oldest in
-        seconds.
-        """
+        """How many operations wait so long that `errors` counts them, and the age of the oldest in seconds."""
         ages_ns = self.now_ns - self.waiting_ns[self.waiting_ns + self._patience_ns() <= self.now_ns]
         return len(ages_ns), float(ages_ns.max()) / _NS if len(ages_ns) else 0.0
 
@@ -337,9 +333,7 @@ class Monitor:
         return self._said.get(f"{condition.source}.{condition.what}", "")
 
     def faulted(self, hosts: Iterable[str], now_ns: int) -> None:
-        """Notes that a fault of the run is in force on these hosts: one of them may be silent without making a
-        guardrail unknown.
-        """
+        """Notes that a fault is in force on these hosts: one may be silent without making a guardrail unknown."""
         self._faulted.update(dict.fromkeys(hosts, now_ns))
 
     def reading(self, condition: Condition, now_ns: int, window_s: float) -> Reading:

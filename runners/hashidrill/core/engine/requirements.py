@@ -21,9 +21,7 @@ def required_by(experiment: Experiment) -> Requires:
 
 
 def sized(spec: DatacenterSpec) -> DatacenterSpec:
-    """The specification with a size for each host's disk: a disk that can fill up must be a small file system of its
-    own.
-    """
+    """The specification with a size for each host's disk: one that can fill up is a small file system of its own."""
     if spec.disk.size is not None:
         return spec
     return spec.model_copy(update={"disk": spec.disk.model_copy(update={"size": DEFAULT_DISK_SIZE})})

@@ -340,9 +340,7 @@ async def _phases(running: Run, details: dict[str, Any]) -> str:
 
 
 def _own_probes(running: Run) -> Sequence[Probe]:
-    """The probes of `probes:`. In the sandbox, the probes run from the loads' address, so faults on that address affect
-    them too.
-    """
+    """The probes of `probes:`. In the sandbox they run from the loads' address, which faults affect too."""
     if not running.experiment.probes:
         return []
     from hashidrill.core.probes.declared import ProbeContext, make_probes  # noqa: PLC0415 - few experiments have any

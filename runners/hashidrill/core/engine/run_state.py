@@ -183,9 +183,7 @@ class Attendant(Protocol):
 
     @property
     def at_s(self) -> float:
-        """When the person begins, in seconds of the method; faults in force then stay in force until `attend`
-        returns.
-        """
+        """When the person begins, in seconds of the method; faults in force then stay until `attend` returns."""
 
     async def attend(self, running: Run) -> None:
         """Acts on the datacenter, and writes each action to the journal (`attended.did`)."""

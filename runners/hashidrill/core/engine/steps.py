@@ -326,9 +326,7 @@ async def _follow(running: Run, number: int, step: Step, targets: Sequence[Targe
 
 
 class _Place:
-    """One target of a fault that follows a role. When the role moves on, an unproven fault is given up, a proven one
-    ends.
-    """
+    """One target of a fault that follows a role. If the role moves, an unproven fault is dropped, a proven one ends."""
 
     def __init__(self) -> None:
         self.moved = anyio.Event()

@@ -112,9 +112,7 @@ class Condition:
         return cls(text.strip(), source, what, match["op"], _limit(text, match["signal"], match["limit"]), window)
 
     def holds(self, value: float, *, unknown: bool) -> bool:
-        """Whether the value satisfies the condition; `unknown` is the answer for NaN, a figure that was not
-        measured.
-        """
+        """Whether the value satisfies the condition; `unknown` for NaN, a figure that was not measured."""
         return unknown if math.isnan(value) else _COMPARISONS[self.op](value, self.limit)
 
     def __str__(self) -> str:
@@ -144,9 +142,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Looks:
-    """The looks at one host, or at the whole datacenter: the figures of successful ones, and the number of failed
-    ones.
-    """
+    """The looks at one host or at the whole datacenter: the successful ones' figures, the number of failed ones."""
 
     figures: Sequence[float]
     failed: int = 0

@@ -98,9 +98,7 @@ def experiment_name(path: Path) -> str:
 
 
 def library_name(path: Path) -> str | None:
-    """The experiment's unique name, with its folder; None for a file outside the library, or one that another file
-    hides.
-    """
+    """The experiment's unique name, with its folder; None outside the library, or if another file hides it."""
     whole = path.resolve()
     for root in map(Path.resolve, both(FOLDER)):
         if whole.is_relative_to(root):

@@ -35,9 +35,7 @@ _NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One piece of a level's course, from `start_ns` to the next piece: the level at its start, and its change per
-    second.
-    """
+    """A piece of a level's course, from `start_ns` to the next: the level at its start, its change per second."""
 
     start_ns: int
     level: float
@@ -49,9 +47,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The part of a load that one of several generators offers: operation number `index`, and every `of`-th after
-    it.
-    """
+    """The part of a load that one of several generators offers: operation `index` and every `of`-th after it."""
 
     index: int = 0
     of: int = 1
@@ -400,9 +396,7 @@ class Profile(_Part):
 
     @property
     def length_s(self) -> float:
-        """Seconds from the start of the method to the last planned change; of a ramp under conditions, only its start
-        is planned.
-        """
+        """Seconds from the method's start to the last planned change, or to the start of a ramp under conditions."""
         if self.steps is not None and self.each is not None:
             return len(self.steps) * self.repeat * self.each
         for part in (self.spike, self.search):

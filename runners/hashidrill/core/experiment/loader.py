@@ -101,9 +101,7 @@ def variant_of(given: ResolvedExperiment, name: str) -> ResolvedExperiment:
 
 
 def _document_of(given: ResolvedExperiment | Document) -> Document:
-    """The document that a variant is laid over. An experiment from a recording has none, so its data are written
-    out.
-    """
+    """The document that a variant is laid over. An experiment from a recording has none: its data are written out."""
     if isinstance(given, Document):
         return given.unmarked()
     if given.document is not None:

@@ -44,9 +44,7 @@ def is_kind(document: Document, kind: str) -> bool:
 
 
 def validated_kind(document: Document, model: type[Model], kind: str, what: str) -> Model:
-    """Like `validated`, for a document that must have this kind; `what` names the kind in messages, as in `a
-    game day`.
-    """
+    """Like `validated`, for a document that must have this kind; messages call it `what`, as in `a game day`."""
     if not is_kind(document, kind):
         place = ("kind",) if isinstance(document.data, dict) and "kind" in document.data else ()
         document.problem(place, f"not {what}: it begins with `apiVersion: {API_VERSION}` and `kind: {kind}`")
@@ -99,9 +97,7 @@ def keys_at(model: type[BaseModel], loc: Loc) -> list[str]:
 
 
 def _near_key(name: str, model: type[BaseModel], loc: Loc) -> str:
-    """Similar keys, or all of them; of a long list only the optional ones, because other messages name the required
-    ones.
-    """
+    """Similar keys, or all; of a long list only the optional ones: other messages name the required ones."""
     names = keys_at(model, loc)
     said = near(name, names)
     inner = _model_of(_annotation_at(model, loc))

@@ -114,9 +114,7 @@ class DiskTrialFault(BaseFault[P]):
         raise AssertionError
 
     def near(self, timing: Timing) -> bool:
-        """Whether an operation of the baseline would count as a hit if the disk were slightly slower without
-        the fault.
-        """
+        """Whether an operation of the baseline would be a hit if the disk were slightly slower without the fault."""
         return self.hit(replace(timing, seconds=timing.seconds + DRIFT_S))
 
     def refused(self, operation: str, timings: Sequence[Timing], at_most: int) -> str:
@@ -298,9 +296,7 @@ class DiskLatency(DiskTrialFault[LatencyParams]):
         return (*super().uses(place), needs(CANARY_TIMES))
 
     def troubles(self, place: Place) -> Iterable[Trouble]:
-        """Reports a time that is too short for the two proofs, which wait for the delay: the fault would last
-        longer.
-        """
+        """Reports a time that is too short for the two proofs, which wait for the delay: it would last longer."""
         look = Duration(self.params.delay + self.params.jitter)
         if place.begins_s is not None and place.ends_s is not None and place.ends_s - place.begins_s < 2 * look:
             text = f"the two proofs of a delay of {look} take {Duration(2 * look)}, and the disk is slow meanwhile"

@@ -309,9 +309,7 @@ class LinkFault(BaseFault[Any]):
         await all_at_once(partial(self._interpose, undo, site) for site in undo["sites"])
 
     async def _interpose(self, undo: Undo, site: Undo) -> None:
-        """Starts the proxies with their toxics first and then adds the rules, so that no connection reaches a proxy
-        that is not ready.
-        """
+        """Starts the proxies with their toxics before it adds the rules: no connection reaches an unready proxy."""
         host, ports, table = self.hosts.host(site["host"]), Ports.of(undo["fault_id"]), undo["table"]
         await host.use(Proxies).add_proxy(table, ports.proxy, self.params.port, self.toxics())
         await host.use(Proxies).add_proxy(f"{table}_canary", ports.canary_proxy, ports.canary, self.toxics())

@@ -250,9 +250,7 @@ class NetworkPartition(_TableFault):
         return [rule for way, rule in rules.items() if self.params.direction in (way, "both")]
 
     def _ways(self, undo: Undo) -> list[Way]:
-        """Both directions between the target and each host on the other side, because cutting one direction breaks
-        connections in both.
-        """
+        """Both directions between the target and each host opposite: cutting one breaks connections in both."""
         there = {name: self.hosts.host(name).address for name in undo["peers"]}
         return [
             way

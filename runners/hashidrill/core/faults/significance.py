@@ -48,9 +48,7 @@ class Counts:
 
 @lru_cache(maxsize=4096)
 def trials_for(share: float, highest: float | None = None) -> int:
-    """The number of trials needed to distinguish a fault that hits `share` of them from no fault. Raises ValueError if
-    no number does.
-    """
+    """How many trials tell a fault that hits `share` of them from no fault. Raises ValueError if none do."""
     if not 0 < share <= 1:
         raise ValueError(f"a share of {share} cannot be distinguished from nothing")
     high = 1
@@ -87,9 +85,7 @@ def counts(trials: int, share: float, before: int, *, highest: float | None = No
 
 
 def most_before(trials: int, share: float, *, highest: float | None = None) -> int:
-    """The most hits that a baseline may have for the fault to be provable; -1 if it is not provable even without hits
-    in the baseline.
-    """
+    """The most hits of a baseline with which the fault is provable; -1 if it is not even without any."""
     low, high = -1, trials
     while high - low > 1:
         middle = (low + high) // 2

@@ -92,9 +92,7 @@ class Sampling:
         return sum(not self.trial.free(exchange) for exchange in exchanges)
 
     def near(self, exchanges: Sequence[Exchange]) -> int:
-        """How many exchanges of the baseline would show the toxic's effect if the link were slightly slower
-        without it.
-        """
+        """How many exchanges of the baseline would show the effect if the link were slightly slower without it."""
         return self.struck([replace(exchange, seconds=exchange.seconds + DRIFT_S) for exchange in exchanges])
 
     def hits(self, exchanges: Sequence[Exchange]) -> list[Exchange]:

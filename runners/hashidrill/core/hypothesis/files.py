@@ -131,9 +131,7 @@ def with_digest(digest: str, name: str, named: Path) -> Hypothesis | None:
 
 
 def unrun(near_to: Path | None = None) -> Callable[[str], Hypothesis]:
-    """Finds shipped hypotheses, and outlines of the user's own near that path, so that reading experiments runs no
-    code.
-    """
+    """Finds shipped hypotheses, and outlines of the user's own near that path; reading experiments runs no code."""
     own, ships = outlines(near_to), Finder()
 
     def find(name: str) -> Hypothesis:

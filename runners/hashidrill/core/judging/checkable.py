@@ -176,9 +176,7 @@ class Reset:
     restored_ns: int
 
     def may_have_undone(self, ops: Operations) -> Bools:
-        """The acknowledged operations that the restore may have undone, including those in flight at the save or the
-        restore.
-        """
+        """The acknowledged operations that the restore may have undone, with those in flight at save or restore."""
         undone = ops.ok & (ops.end_ns >= self.saved_ns) & (ops.start_ns < self.restored_ns)
         return np.asarray(undone, np.bool_)
 

@@ -423,9 +423,7 @@ def _offered_less(
 
 
 def offers(recording: Recording, experiment: Experiment) -> Iterator[str]:
-    """For each load that reached its limit of operations in flight: the rate that it offered, and the rate asked for,
-    as text.
-    """
+    """For each load at its limit of operations in flight: the rate that it offered, and the rate asked for, as text."""
     for name, spec in experiment.load.items():
         if not (limit := closed_loop(spec)) or name not in recording.loads:
             continue
@@ -483,9 +481,7 @@ def _unserved(recording: Recording, name: str, of: frozenset[str], ops: Operatio
 
 
 def _silent_service(recording: Recording, name: str, of: frozenset[str], spec: ClientSpec) -> Iterator[Doubt]:
-    """The times when a service client that reports no operations sent no requests: its attempts are its only
-    evidence.
-    """
+    """When a service client that reports no operations sent no requests: its attempts are its only evidence."""
     if f"{name}{ATTEMPTS}" not in recording.loads or "steady" not in recording.phases:
         return
     if name in recording.loads and any(reason not in NOT_ITS_OWN for reason in recording.operations(name).reasons):
@@ -533,9 +529,7 @@ def _period(kind: str) -> tuple[str, str] | None:
 
 
 def closed_loop(spec: LoadSpec | ClientSpec) -> int | None:
-    """The largest number of operations that the load has in flight; None for a load that keeps its rate even if replies
-    are slow.
-    """
+    """The most operations that the load has in flight; None for a load that keeps its rate if replies are slow."""
     if isinstance(spec, ClientSpec):
         return None
     found = (one.at_once[spec.kind] for one in registry.services_with(HasClosedLoops) if spec.kind in one.at_once)
@@ -600,9 +594,7 @@ def _faded_faults(recording: Recording) -> Iterator[Doubt]:
 
 
 def _starved_machine(recording: Recording) -> Iterator[Doubt]:
-    """The times when other work took CPU time that the datacenter needed: if an SLO broke then, that says nothing about
-    the datacenter.
-    """
+    """When other work took CPU that the datacenter needed: a broken SLO then says nothing about the datacenter."""
     use = machine_use(recording)
     if use is None:
         return

@@ -94,9 +94,7 @@ def _states_changed(recording: Recording, start_ns: int, end_ns: int) -> bool:
 
 
 def _warned(recording: Recording, window: FaultWindow, start_ns: int, end_ns: int) -> bool:
-    """Whether the target's agent logged a new kind of warning, or its process was replaced. Raises
-    HypothesisInvalidError.
-    """
+    """Whether the target's agent logged a new kind of warning, or was replaced. Raises HypothesisInvalidError."""
     path = recording.path / "logs" / Path(window.host).name / f"{Path(window.agent).name}.log"
     text = path.read_text(errors="replace") if path.is_file() else ""
     if not _STAMPED.search(text):
@@ -169,9 +167,7 @@ def judge(
 
 
 def _unjudged(expectation: Expectation, why: str) -> Judgement:
-    """An INVALID judgement: a damaged recording proves nothing, even for expectations that are judged in INVALID
-    runs.
-    """
+    """An INVALID judgement: a damaged recording proves nothing, even for what is judged in INVALID runs."""
     text = f"{NOT_JUDGED}{why}"
     issue = None if expectation.known_issue is None else expectation.known_issue.issue
     return Judgement(expectation.title, expectation.hypothesis, Finding.INVALID, text, {}, issue)
@@ -264,9 +260,7 @@ class _Found:
     """Reads that prove a break; any one of them is enough."""
 
     def spoilt_by(self, doubts: Sequence[Doubt]) -> list[Doubt]:
-        """The doubts that make the judgement INVALID. A break with witnesses stays valid if one witness is free of
-        doubt.
-        """
+        """The doubts that make the judgement INVALID. A break stays valid if one of its witnesses is free of doubt."""
         if self.by is None:
             return []
         by, alternatives = self.by, [[read] for read in self.witnesses] or [[*self.reads]]

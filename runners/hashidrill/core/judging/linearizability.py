@@ -246,9 +246,7 @@ class _Search:
         return Answer.NO, looked
 
     def _settled(self, frame: _Frame) -> _Frame:
-        """Places every read and miss that fits the current state: they change nothing, so a later place cannot be
-        better.
-        """
+        """Places every read and miss that fits the current state: they change nothing, so later is never better."""
         candidates = list(self._candidates())
         while reads := [i for i in candidates if not self._ops[i].changes and self._ops[i].fits(frame.state)]:
             for index in reads:

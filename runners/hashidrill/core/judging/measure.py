@@ -293,9 +293,7 @@ class Absence:
     told: bool
 
     def took_s(self, within_s: float, watched_ns: int) -> float:
-        """Seconds from the loss to the next leader. Raises HypothesisInvalidError if they cannot be compared with
-        `within_s`.
-        """
+        """Seconds from the loss to the next leader. Raises HypothesisInvalidError if `within_s` cannot judge them."""
         until_ns = watched_ns if self.back_ns is None else self.back_ns
         longest_s, shortest_s = ((until_ns - since_ns) / SECOND for since_ns in (self.lost_ns, self.seen_ns))
         if self.back_ns is None and longest_s < within_s:

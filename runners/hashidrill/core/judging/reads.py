@@ -62,9 +62,7 @@ class TracedRecording(Recording):
 
     @property
     def reads(self) -> list[Read]:
-        """The noted reads; the whole recording if none was noted, because the basis of the judgement is then
-        unknown.
-        """
+        """The noted reads; without any, the whole recording, because the basis of the judgement is then unknown."""
         return self._reads or [EVERYTHING]
 
     def _note(self, read: Read) -> None:
@@ -290,9 +288,7 @@ def blind(recording: Recording, signal: str, span: tuple[int, int]) -> str:
 
 
 def _looks(recording: Recording, read: Read) -> Iterator[_Looks]:
-    """The looks behind a read. For a load that watches, the load's own looks count: its operations are only the changes
-    that it saw.
-    """
+    """The looks behind a read. Of a load that watches, its own looks: its operations are only the changes it saw."""
     if read.of is None:
         return
     load = read.of if read.operations is not None else read.of.partition(".")[0]

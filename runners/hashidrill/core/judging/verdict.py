@@ -74,9 +74,7 @@ class RunVerdict:
     """Notes that change no verdict, for example that hypotheses differ from the run's."""
 
     def text_of(self, judgement: Judgement) -> str:
-        """The judgement's text, without a reason that makes the whole run INVALID: reports show that reason once, above
-        the judgements.
-        """
+        """The judgement's text, without a reason that makes the run INVALID: reports show it once, further up."""
         reason = judgement.text.removeprefix(NOT_JUDGED)
         return "not judged" if reason != judgement.text and reason in self.invalid else judgement.text
 

@@ -264,9 +264,7 @@ _SAID_CHARACTERS = 300
 
 
 class Faults:
-    """The plan of all taps of a client: the failures in force, by id. An attempt gets the first fault that applies to
-    it.
-    """
+    """The plan of all of a client's taps: the failures in force, by id. The first that applies fails an attempt."""
 
     def __init__(self) -> None:
         self._plans: dict[str, WithProbability] = {}

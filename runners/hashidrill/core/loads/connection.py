@@ -1,6 +1,4 @@
-"""One connection of the thin client. Imported only when a connection is opened: checking an experiment needs no
-connection.
-"""
+"""One connection of the thin client. Imported when a connection is opened: checking an experiment needs none."""
 
 from __future__ import annotations
 

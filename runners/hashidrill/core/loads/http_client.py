@@ -95,9 +95,7 @@ def read_error(answer: Answer) -> str:
 
 @dataclass(frozen=True)
 class Entrance:
-    """The credentials of one agent, by the start of its URL. `tls` is None for plain HTTP; `head` and `query` go into
-    each request.
-    """
+    """One agent's credentials, by the start of its URL. No `tls`: plain HTTP; each request gets `head` and `query`."""
 
     tls: ssl.SSLContext | None = None
     server_name: str | None = None
@@ -207,9 +205,7 @@ class HttpClient:
         params: Mapping[str, str] | None = None,
         timeout_s: float,
     ) -> Call:
-        """Like `request`, without a task: calls `done` once with the answer, after it has returned, unless the client
-        is closed before.
-        """
+        """Like `request`, without a task: calls `done` once, later, with the answer, unless closed before."""
         if self._open is None:
             raise RuntimeError("the HTTP client is used outside its `async with`")
         method, url, body = request

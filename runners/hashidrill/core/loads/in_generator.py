@@ -228,9 +228,7 @@ class Generator:
                 pieces.clear()
 
     def _flush(self) -> None:
-        """Reports the operations that ended and those that wait: an operation that ends leaves the waiting ones in the
-        same batch.
-        """
+        """Reports the operations that ended and that wait: one that ends leaves the waiting ones in the same batch."""
         self._outbox.flush()
         taken = {load: waiting.take(self._clock.now_ns()) for load, waiting in self._waiting.items()}
         if said := {load: lists for load, lists in taken.items() if any(lists)}:

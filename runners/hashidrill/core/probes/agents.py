@@ -70,9 +70,7 @@ class AgentsApi:
         return found[0]
 
     async def lines(self, address: str, path: str) -> AsyncGenerator[str]:
-        """The lines of an endless reply: first "", when the reply begins. Raises SickError if there is no reply or its
-        status is not 200.
-        """
+        """The lines of an endless reply, after "" when it begins. Raises SickError without a reply of status 200."""
         try:
             async with self._client.stream("GET", f"http://{address}:{self._port}{path}", timeout=_ENDLESS) as reply:
                 if reply.status_code != 200:

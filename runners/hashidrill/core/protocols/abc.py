@@ -240,9 +240,7 @@ class ClientTap(Protocol):
         """Fails that share of the attempts, 0 to 1, from now on. Raises FaultError."""
 
     async def let_pass(self, fault_id: str) -> None:
-        """Ends the failure; does nothing if it is not in force, or the tap has ended with its client. Raises
-        FaultError.
-        """
+        """Ends the failure, if it is in force and the tap has not ended with its client. Raises FaultError."""
 
     async def look(self, fault: str, tries: int) -> Sequence[str]:
         """Sends probe requests of the kind this fault affects and returns how each one ended: the fault's name, or the

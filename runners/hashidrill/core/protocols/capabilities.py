@@ -236,9 +236,7 @@ class ChaosObjects(Protocol):
         """Creates the object if it is missing; it has a duration unless the fault happens `once`. Raises FaultError."""
 
     async def said(self, made: Mapping[str, str]) -> str:
-        """The controller's report about the object, in words for people: never a proof. "" when there is no such
-        object.
-        """
+        """The controller's report about the object, for people: never a proof. "" without such an object."""
 
     async def remove(self, made: Mapping[str, str]) -> None:
         """Deletes the object and waits until it is gone; ignores a missing one. Raises FaultError with a remedy."""
@@ -329,9 +327,7 @@ class ProcessControl(Protocol):
     async def start_agent(self, agent: str) -> None: ...
 
     async def stop_agent(self, agent: str, *, within_s: float = 15.0) -> None:
-        """Sends SIGTERM, and SIGKILL after `within_s`; returns when the process has ended. Does nothing if no process
-        runs.
-        """
+        """Sends SIGTERM, and SIGKILL after `within_s`; returns when the process has ended, or if none runs."""
 
 
 @runtime_checkable
@@ -354,9 +350,7 @@ class AgentSettings(Protocol):
     """Add settings to the host's agents in an additional file; their owner's files stay unchanged."""
 
     async def agent_settings(self, agent: str) -> dict[str, Any]:
-        """The content of the additional file; empty without one. Raises FaultError if the agent's files are not
-        found.
-        """
+        """The content of the additional file; empty without one. Raises FaultError if the agent's files are missing."""
 
     async def set_agent_settings(
         self, agent: str, settings: Mapping[str, Any], *, restart: bool, check: Sequence[str]
@@ -411,9 +405,7 @@ class MemoryControl(Protocol):
         """Limits the agents' memory; the kernel kills agents that hold more than it can reclaim. Raises FaultError."""
 
     async def take_memory(self, name: str, size_bytes: int) -> None:
-        """Starts a process of that name, which counts as one of the agents and holds `size_bytes`. Raises
-        FaultError.
-        """
+        """Starts a process of that name, which counts as an agent and holds `size_bytes`. Raises FaultError."""
 
     async def free_memory(self, name: str) -> None:
         """Lifts the limit and ends the process; does nothing if there is neither."""

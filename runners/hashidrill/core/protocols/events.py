@@ -259,9 +259,7 @@ class End(Event):
 
 @dataclass(frozen=True)
 class Expected:
-    """One judged expectation. `finding`: held, broken, invalid, known or fixed
-    (hashidrill.core.judging.verdict.Finding).
-    """
+    """One judged expectation. `finding`: held, broken, invalid, known or fixed (core.judging.verdict.Finding)."""
 
     title: str
     hypothesis: str
@@ -436,9 +434,7 @@ class Bus:
         self._subscribers.append((subscriber, audience))
 
     def publish(self, event: Event) -> None:
-        """Returns once every subscriber has seen the event. A subscriber that raises is left out; the others still get
-        it.
-        """
+        """Returns once every subscriber has seen the event. One that raises is left out; the others still get it."""
         failed = []
         for subscriber, audience in list(self._subscribers):
             seen = seen_by(event, audience)

@@ -206,9 +206,7 @@ _TEXTS: Mapping[str, Callable[..., str]] = {
 
 
 def _addresses(values: Sequence[str]) -> tuple[str, ...]:
-    """Checks the addresses. They may come from a catalog that other people write, in which any other text could
-    inject rules.
-    """
+    """Checks the addresses: a catalog that other people write may hold other text, which could inject rules."""
     for one in values:
         try:
             ipaddress.IPv4Address(one)

@@ -188,9 +188,7 @@ class Service(Protocol):
         """The agent at one of its places."""
 
     async def wait_ready(self, hosts: Hosts, *, within_s: float, agents_run: Callable[[], Awaitable[None]]) -> None:
-        """Returns once the service can be used. Call `agents_run` at each look. Raises WaitTimeoutError, and what
-        `agents_run` raises.
-        """
+        """Returns once the service is usable. Calls `agents_run` at each look. Raises its errors, WaitTimeoutError."""
 
 
 class BaseService:
@@ -257,9 +255,7 @@ class Operates(Protocol):
     """A service that does an operator's manual work."""
 
     async def keep(self, hosts: Hosts, tell: Callable[[str], None]) -> None:
-        """Runs while the datacenter is ready, until cancelled; may return at once. `tell` notes each action in the
-        journal.
-        """
+        """Runs while the datacenter is ready, until cancelled; may return at once. `tell` notes each action."""
 
 
 @runtime_checkable

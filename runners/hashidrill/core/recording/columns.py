@@ -185,9 +185,7 @@ def with_unreported(
 def silences(
     ops: Operations, phases: Mapping[str, tuple[int, int]], longest_s: float | None = None
 ) -> list[tuple[int, int]]:
-    """The times when a service client was silent, from the start of the method until the loads end. Empty if that
-    cannot be decided.
-    """
+    """When a service client was silent, from the method's start until the loads end; empty if not decidable."""
     own = _own(ops)
     steady_ns, method_ns = phases["steady"][0], phases["method"][0]
     end_ns = phases.get("recovery", phases["method"])[1]

@@ -379,9 +379,7 @@ class Recording:
 
     @contextlib.contextmanager
     def _as_columns(self, table: str, times: Sequence[Sequence[Any]], *texts: Sequence[Any]) -> Iterator[None]:
-        """Raises RecordingError for values that hashidrill never writes: in SQLite, any column may hold any type of
-        value.
-        """
+        """Raises RecordingError for values that hashidrill never writes: SQLite's columns may hold any type."""
         where = self.path / DATABASE_NAME
         if odd := [each for column in texts for each in column if not isinstance(each, str)]:
             raise RecordingError(f"{where}: {table} are not readable: expected text, got {odd[0]!r}")

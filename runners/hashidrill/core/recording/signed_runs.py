@@ -59,9 +59,7 @@ class OurRun:
 
 
 def machine_key() -> bytes:
-    """The key of this machine and user; made if missing. Raises UsageError if the key cannot be stored, or belongs to
-    another user.
-    """
+    """The key of this machine and user; made if missing. Raises UsageError if not storable, or another user's."""
     path = state_folder() / KEY_NAME
     try:
         private_folder(path.parent)

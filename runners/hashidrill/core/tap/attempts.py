@@ -261,9 +261,7 @@ def _differs_anyway(name: str, value: str) -> bool:
 
 
 def sent_again(attempts: Sequence[Attempt], plain: Sequence[Attempt]) -> Again:
-    """The first failed request in `attempts`, and later attempts of that request; `plain` holds the requests of a run
-    without a fault.
-    """
+    """The first failed request in `attempts`, and its later attempts; `plain`: the requests without a fault."""
     first = next((index for index, each in enumerate(attempts) if each.fault), len(attempts))
     before, later = attempts[:first], attempts[first:]
     failed = _request(before, later, plain)

@@ -141,9 +141,7 @@ class ForSeconds:
         return (self.fault,)
 
     def begin(self, now_ns: int) -> None:
-        """Counts the seconds from now on. The tap calls this when it opens, for a fault under which it sees no
-        attempts.
-        """
+        """Counts the seconds from now on. The tap calls this when it opens, for faults that let it see no attempts."""
         self.began_ns = now_ns
 
     def decide(self, moment: Moment) -> str:

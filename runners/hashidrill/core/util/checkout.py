@@ -46,9 +46,7 @@ def listed(revision: str, path: str, *, folder: Path | None = None) -> bytes:
 def git(
     *words: str, folder: Path | None = None, environment: Mapping[str, str] | None = None, given: bytes = b""
 ) -> bytes:
-    """Runs git in `folder`, with `given` as its standard input, and returns its output. Raises UsageError with git's
-    message.
-    """
+    """Runs git in `folder` with `given` as standard input; returns its output. Raises UsageError with its message."""
     try:
         done = subprocess.run(
             ["git", *words],

@@ -1,6 +1,4 @@
-"""Finds system tools, and runs short commands for their output, with a time limit and without secrets in their
-environment.
-"""
+"""Finds system tools; runs short commands for their output, with a time limit and no secrets in their environment."""
 
 import os
 import re

@@ -1,6 +1,4 @@
-"""The number of CPUs that this process may use, limited by its affinity and by the quotas of its cgroups (v1
-and v2).
-"""
+"""The number of CPUs that this process may use, limited by its affinity and its cgroups' quotas (v1 and v2)."""
 
 import os
 from collections.abc import Iterator

@@ -29,9 +29,7 @@ def shipped(folder: str) -> Path:
 
 
 def state_folder() -> Path:
-    """`$XDG_STATE_HOME/hashidrill`, by default below ~/.local/state: for data that outlives a command and is not a
-    cache.
-    """
+    """`$XDG_STATE_HOME/hashidrill`, by default below ~/.local/state: for data that outlives a command, no cache."""
     base = Path(os.environ.get("XDG_STATE_HOME") or "")
     if not base.is_absolute():  # the XDG base directory specification: ignore a relative path
         base = Path(os.path.expanduser("~/.local/state"))  # noqa: PTH111 - Path.home raises if HOME is unset

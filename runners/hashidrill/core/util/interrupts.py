@@ -38,9 +38,7 @@ def hangups_interrupt() -> Iterator[None]:
 
 
 def when_hung_up(act: Callable[[], object]) -> None:
-    """From now on, closing the terminal calls `act` instead of interrupting. Outside of `hangups_interrupt`, this does
-    nothing.
-    """
+    """From now on, within `hangups_interrupt`, closing the terminal calls `act` instead of interrupting."""
     handler = signal.getsignal(signal.SIGHUP)
     if isinstance(handler, _HungUp):
         handler.act = act
@@ -52,9 +50,7 @@ def interrupt() -> None:
 
 
 def finish() -> None:
-    """Does nothing, so that a finished run is still judged, written and reported, and the command exits with its
-    verdict.
-    """
+    """Does nothing, so a finished run is still judged, written and reported, and its verdict is the exit code."""
 
 
 class PutOff:

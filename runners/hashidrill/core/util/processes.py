@@ -1,6 +1,4 @@
-"""Starts hashidrill's modules in other processes; reads the user and sets the priority of this process. Imports only
-the standard library.
-"""
+"""Starts hashidrill's modules as processes; this process's user and priority. Imports only the standard library."""
 
 import contextlib
 import json

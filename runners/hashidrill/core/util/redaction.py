@@ -236,9 +236,7 @@ class Redactor:
         return self.known(text)
 
     def masked(self, text: str) -> str:
-        """A text of the same length with stars for each secret, for excerpts with a caret. The text need not be valid
-        YAML.
-        """
+        """A text of the same length with stars for each secret, for excerpts with a caret; it may be invalid YAML."""
         spans = {match.span("value") for match in _LINE.finditer(text) if is_secret_name(match["name"])}
         self.know(*(text[start:end].strip("\"' ,}") for start, end in spans))
         spans |= set(_named(text))

@@ -224,9 +224,7 @@ class Runs:
         return run_experiment(resolved, runs_dir=self._runs_dir, events=events)
 
     def _keep(self, recording: Recording, verdict: RunVerdict) -> str:
-        """Stores the run in the history, as `hashidrill run` does; if the verdict changed, prints a line and calls the
-        webhook.
-        """
+        """Stores the run in the history, like `hashidrill run`; prints and sends a changed verdict to the webhook."""
         from hashidrill.gamedays.history.on_turn_red import keep, webhook_url  # noqa: PLC0415 - a run is kept at its end
         from hashidrill.gamedays.history.pages import turn_line  # noqa: PLC0415 - as above
 

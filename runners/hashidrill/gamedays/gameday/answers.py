@@ -203,9 +203,7 @@ def longest_stop(recording: Recording, load: str) -> Measured:
 
 
 def latency_under_fault(recording: Recording, load: str) -> Measured:
-    """The p50 of operations that were due while a fault was in force, in seconds. A failed operation counts as never
-    acknowledged.
-    """
+    """The p50, in seconds, of operations due while a fault was in force. A failed one counts as never acknowledged."""
     ops = measure.during(recording, recording.operations(load))
     p50_s = measure.percentile(measure.served_s(ops), 50)
     return Measured(p50_s, f"{seconds(p50_s)}, over {len(ops)} operations")

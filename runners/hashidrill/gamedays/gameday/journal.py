@@ -174,9 +174,7 @@ class DayJournal:
             ) from None
 
     def _understand(self, event: str, said: Mapping[str, Any]) -> None:
-        """Raises ValueError, TypeError or KeyError for a line that hashidrill did not write, and UsageError for a line
-        of another version.
-        """
+        """Raises ValueError, TypeError or KeyError for a line of another program, UsageError for another version's."""
         if (event == "day") is bool(self.head):
             raise ValueError(event)
         if event == "day":

@@ -1,6 +1,4 @@
-"""The failure modes that runs have drilled with proof, the modes that are due, and the experiment to run
-for each.
-"""
+"""The failure modes that runs drilled with proof, the modes that are due, and the experiment to run for each."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass

@@ -45,9 +45,7 @@ _PLACE = re.compile(r"\{(env:)?([A-Za-z_][A-Za-z0-9_]*)\}")
 
 @dataclass(frozen=True)
 class Template:
-    """A template's JSON text, in which `{...}` stands for parts of the message; without a text, the message itself
-    is the body.
-    """
+    """A template's JSON text, in which `{...}` stands for parts of the message; "": the message is the body."""
 
     text: str = ""
 

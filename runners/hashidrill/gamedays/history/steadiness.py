@@ -145,9 +145,7 @@ def row_anywhere(row: int, failures: int, runs: int) -> float:
 
 @lru_cache(maxsize=4096)
 def _orders(passes: int, failures: int, row: int) -> int:
-    """The number of orders without `row` failures in a row, by inclusion and exclusion over the gaps between the
-    passes.
-    """
+    """How many orders have no `row` failures in a row: inclusion and exclusion over the gaps between passes."""
     gaps = passes + 1
     return sum(
         (-1) ** full * math.comb(gaps, full) * math.comb(failures - full * row + gaps - 1, gaps - 1)

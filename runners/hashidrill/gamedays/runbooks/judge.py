@@ -50,9 +50,7 @@ class Users:
 
     @property
     def back_ns(self) -> int | None:
-        """The time from which users are well until the end; None if there is none, or the remaining time is too
-        short.
-        """
+        """From when users are well until the end; None if never, or if the remaining time is too short."""
         if not self.looks:
             return None
         last_bad = max((number for number, look in enumerate(self.looks) if look.lacking), default=-1)
@@ -502,9 +500,7 @@ def rehearsal_verdict(recording: Recording) -> RunVerdict:
 
 
 def as_verdict(drill: Drill) -> RunVerdict:
-    """The verdict with the runbook's rules: harm is BROKEN in any run; all else is not judged if the run proves
-    nothing.
-    """
+    """The verdict with the runbook's rules: harm is BROKEN in any run; the rest needs a run that proves something."""
     judgements = [_diagnosis(drill), _harm(drill)]
     if not drill.look_alike:
         judgements.insert(1, _helps(drill))

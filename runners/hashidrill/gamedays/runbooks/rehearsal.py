@@ -259,9 +259,7 @@ Judge = Callable[[Path], Drill]
 
 
 def courses_of(runbook: Runbook, experiments: Sequence[str], look_alikes: Sequence[str]) -> list[Course]:
-    """The runs of a rehearsal: all that the front matter names, or the requested ones. Raises UsageError,
-    ExperimentError.
-    """
+    """A rehearsal's runs: all of the front matter, or the requested ones. Raises UsageError, ExperimentError."""
     front = runbook.front
     alone = NONE in experiments
     for name in [] if alone else experiments:

@@ -236,9 +236,7 @@ class Job:
 
 
 def _filled(template: str, **values: str) -> str:
-    """The template with each `@@name@@` replaced; a line that is only a placeholder is removed if its value is
-    empty.
-    """
+    """The template with each `@@name@@` replaced; without a line that is only a placeholder of an empty value."""
     text = (files("hashidrill.gamedays.schedules") / "templates" / template).read_text(encoding="utf-8")
     return re.sub(r"@@(\w+)@@(\n?)", lambda found: values[found[1]] + (found[2] if values[found[1]] else ""), text)
 
@@ -268,9 +266,7 @@ def workflow(job: Job) -> str:
 
 
 def unit_files(job: Job) -> dict[str, str]:
-    """A systemd service and the timer that starts it, by file name. Raises UsageError for values that a unit cannot
-    hold.
-    """
+    """A systemd service and its timer, by file name. Raises UsageError for values that a unit cannot hold."""
     if not job.words[0].startswith("/"):
         raise UsageError(f"--command: systemd needs the program's absolute path: {job.words[0]} is not one")
     what = _rest_of_line(job.what)

@@ -158,9 +158,7 @@ def course_of(written: Written, choice: Choice) -> Course:
 
 
 def filled(value: Any, values: Mapping[str, Any]) -> Any:
-    """Replaces ${name}; a text that is only ${name} becomes the value itself. Other placeholders stay: ${host} is
-    replaced later.
-    """
+    """Replaces ${name}; a text that is only ${name} becomes the value. Others stay: ${host} is replaced later."""
     if isinstance(value, str):
         for name, chosen_value in values.items():
             if value == f"${{{name}}}":
@@ -173,9 +171,7 @@ def filled(value: Any, values: Mapping[str, Any]) -> Any:
 
 
 def _held(step: Mapping[str, Any], ready_s: float, ends_s: float) -> dict[str, Any]:
-    """A step whose `at` counts from the end of the set-up, and which lasts until the end of the game unless it says
-    otherwise.
-    """
+    """A step whose `at` counts from the end of the set-up. It lasts until the game ends unless it says otherwise."""
     at_s = ready_s + _s(step.get("at", "0s"))
     lasts = step.get("for", _seconds(ends_s + WATCH_S - at_s))
     return {**step, "at": _seconds(at_s), "for": lasts}

@@ -157,9 +157,7 @@ def page_of(
 
 @contextlib.contextmanager
 def _for_trainer(to: Path) -> Iterator[IO[str]]:
-    """Opens a terminal, or a new file that only its owner may read and that is removed with the page. Raises
-    UsageError.
-    """
+    """Opens a terminal, or a new private file that is removed with the page. Raises UsageError."""
     refused = f"{to}: the address of the trainer's page cannot be written here"
     how = "name a new file, or the trainer's terminal (`tty` prints its name)"
     try:

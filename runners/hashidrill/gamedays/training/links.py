@@ -272,9 +272,7 @@ class GameHost(LocalHost):
             await super().canary_listen(port)
 
     async def join_cgroup(self) -> None:
-        """Moves all of the host's processes into a separate cgroup, if this user may create one, because a shell can
-        see its cgroup.
-        """
+        """Moves the host's processes into a separate cgroup, if allowed, because a shell can see its cgroup."""
         if (group := cgroups.make(f"{self._root.name}/{self.name}")) is not None:
             await ask(self._hostd, {"op": "join", "files": group.procs_files()})
 

@@ -317,9 +317,7 @@ class Places:
     misleading: int
 
     def error(self, problems: Iterable[Problem], otherwise: ExperimentError) -> ExperimentError:
-        """All problems of the experiment at their places in the scenario; problems without a place are reported
-        unchanged.
-        """
+        """All problems of the experiment at their places in the scenario; those without a place stay unchanged."""
         document = self.written.document.unmarked()
         for problem in problems:
             loc = self.of(loc_of(problem.at))

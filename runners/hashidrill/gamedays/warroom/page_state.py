@@ -130,9 +130,7 @@ class Predicted(_ForAll):
 
 @dataclass(frozen=True, kw_only=True)
 class Happened(_ForAll):
-    """The measured answers to the predicted questions, from the recording: the key of the question, and the measured
-    value.
-    """
+    """The answers to the predicted questions, from the recording: each question's key, and the measured value."""
 
     event: str = "room.happened"
     run: int

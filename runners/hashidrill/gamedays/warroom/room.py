@@ -49,9 +49,7 @@ def _utc_now() -> dt.datetime:
 
 
 class Room:
-    """`stop`, `answer` and `write` serve requests from the lead's pages; the code that runs experiments calls the other
-    methods.
-    """
+    """`stop`, `answer` and `write` serve the lead's pages; the code that runs experiments calls the other methods."""
 
     lead_url = watch_url = ""
     page = "warroom.html"

@@ -98,9 +98,7 @@ class Guard:
         return f"http://{host}:{self.port}/{self.tokens.setdefault(visitor, _new_token())}/"
 
     def who(self, token: str, at: str = "") -> Visitor | None:
-        """The visitor who has this token, on a connection to the address `at`. Every token is compared, in constant
-        time.
-        """
+        """The visitor with this token, on a connection to the address `at`. Compares every token, in constant time."""
         given = token.encode(errors="replace")
         same = [each for each, known in [*self.tokens.items()] if hmac.compare_digest(known.encode(), given)]
         return next((each for each in same if each != LEAD or at in {"", self.address}), None)
@@ -353,9 +351,7 @@ class Pages:
     # the stream
 
     async def batches(self, who: Visitor, number: int | None) -> Any:
-        """Yields the updates for a page as they arrive, and None as a heartbeat. Ends once the room is over and every
-        update was sent.
-        """
+        """Yields a page's updates as they come, None as a heartbeat; ends after the room's end and the last update."""
         while True:
             change, over = (
                 self._change,

@@ -1,6 +1,4 @@
-"""The machine that a local chaosd runs on, for the faults of Chaos Mesh
-(hashidrill.core.protocols.capabilities.ChaosMachine).
-"""
+"""The machine that a local chaosd runs on, for the faults of Chaos Mesh (core.protocols.capabilities.ChaosMachine)."""
 
 from __future__ import annotations
 

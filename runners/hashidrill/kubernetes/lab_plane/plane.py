@@ -219,9 +219,7 @@ class Plane:
 
 
 def lighter(definition: str) -> str:
-    """Removes the schema of a large definition: nothing here uses it, and it would double the server's memory and
-    time.
-    """
+    """Removes a large definition's schema: unused here, it would double the server's memory and time."""
     return definition if len(definition) < _LARGE else _SCHEMA.sub(_OPEN, definition, count=1)
 
 

@@ -37,9 +37,7 @@ from hashidrill.lab.sandbox import cgroups, connections, nf_tables
 
 
 async def ask(socket_path: Path, request: Mapping[str, Any], *, within_s: float = ANSWERS_WITHIN_S) -> dict[str, Any]:
-    """Sends one request to hostd, a canary or diskd. Raises FaultError if the answer is an error, or if there is no
-    answer.
-    """
+    """Sends one request to hostd, a canary or diskd. Raises FaultError for an error, or if no answer comes."""
     try:
         with anyio.fail_after(within_s):
             async with await anyio.connect_unix(str(socket_path)) as stream:

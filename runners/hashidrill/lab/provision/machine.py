@@ -211,9 +211,7 @@ that use it."""
 
 
 def refused_faults(trials: Mapping[str, str], others: Iterable[str] = ()) -> dict[str, str]:
-    """The faults whose packet rules this kernel refuses, and why. `others` are faults of plug-ins, which need at least
-    `drop`.
-    """
+    """The faults whose packet rules this kernel refuses, and why. `others`: of plug-ins, which need at least `drop`."""
     refused = dict[str, str]()
     for kind, (_, faults) in reversed(PACKET_FAULTS.items()):
         ok, reason = _came_of(trials, kind)

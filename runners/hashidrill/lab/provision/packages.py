@@ -47,9 +47,7 @@ class Package:
 
 @dataclass
 class _Permission:
-    """The user's consent to install packages. A yes holds for one question; `--install` and a no hold for all
-    later questions.
-    """
+    """The consent to install packages. A yes holds for one question; `--install` and a no hold for all later ones."""
 
     agreed: bool = False
     refused: str = ""
@@ -89,9 +87,7 @@ def install_command(*names: str) -> str:
 
 
 def go_by_hand() -> str:
-    """The command that installs a new Go where hashidrill looks for Go: a system's own package may be too old, like
-    Debian 12's 1.19.
-    """
+    """Installs a new Go where hashidrill looks for Go: a system's package may be too old, like Debian 12's 1.19."""
     root = os.geteuid() == 0
     folder = "/usr/local" if root or shutil.which("sudo") else "~/.local"
     fetch = "" if shutil.which("curl") else f"{install_command('curl', 'ca-certificates')} && "
@@ -223,9 +219,7 @@ def _passwordless_sudo() -> bool:
 
 
 def _new_enough_go(sudo: Sequence[str], say: Say) -> Package:
-    """The system's package with a Go that can build hashidrill's modules; installs nothing. Raises
-    NotOfferedError.
-    """
+    """The system's package with a Go that can build hashidrill's modules, not installed. Raises NotOfferedError."""
     found = _go_packages()
     if not found:
         say("refreshing the package lists (apt-get update), to see which Go versions they have")

@@ -41,9 +41,7 @@ async def run_given(
     datacenter: Callable[..., RunnableDatacenter] = LocalDatacenter,
     run: Callable[..., Awaitable[str]] = engine.run,
 ) -> str:
-    """Returns how the run ended. On cancellation it also returns, but only after the run has reverted its faults and
-    closed its recording.
-    """
+    """Returns how the run ended; when cancelled, after it has reverted its faults and closed its recording."""
     recording = Path(spec["recording"])
     experiment = ResolvedExperiment.from_data(spec["resolved"]).experiment
     redactor = Redactor(spec["secrets"])

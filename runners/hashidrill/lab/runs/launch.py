@@ -219,9 +219,7 @@ def binaries_for(experiment: Experiment) -> list[tuple[str, str]]:
 
 
 def _check_clients(resolved: ResolvedExperiment) -> None:
-    """Raises ExperimentError for a command that this machine lacks; `resolve` does not check, because the run may be
-    on another machine.
-    """
+    """Raises ExperimentError for a command that this machine lacks; `resolve` may check a run of another machine."""
     if resolved.experiment.clients and resolved.document is not None:
         from hashidrill.core.loads.clients import check_commands  # noqa: PLC0415 - most experiments have no clients
 
@@ -249,9 +247,7 @@ def note_probes(document: Document, experiment: Experiment) -> None:
 
 
 def check_machine(resolved: ResolvedExperiment, available_bytes: int | None = None) -> None:
-    """Raises ExperimentError if this machine lacks the memory; `resolve` does not check, because the run may be on
-    another machine.
-    """
+    """Raises ExperimentError if this machine lacks the memory; a run that `resolve` checks may be on another."""
     from hashidrill.core.engine.requirements import check_memory  # noqa: PLC0415 - it needs the sandbox's side, which imports much
 
     if resolved.document is not None:
@@ -298,9 +294,7 @@ def _follow(box: Sandbox, events: Bus) -> None:
 
 
 class _Interrupt:
-    """Passes Ctrl-C and SIGTERM on to the sandbox, which reverts and ends. Raises nothing, because that would lose
-    events.
-    """
+    """Passes Ctrl-C and SIGTERM on to the sandbox, which reverts and ends. Raises nothing: that would lose events."""
 
     def __init__(self) -> None:
         self.happened = False

@@ -45,9 +45,7 @@ def _answers(kernel: socket.socket) -> Iterator[bytes]:
 
 
 def _connection(said: bytes, port: int) -> Connection | None:
-    """The connection, if its peer has that port. The bytes that the process wrote are the acknowledged and the
-    unacknowledged ones.
-    """
+    """The connection, if its peer has that port. The process wrote the acknowledged and unacknowledged bytes."""
     own, theirs = struct.unpack_from(">HH", said, _PORTS_AT)
     if theirs != port:
         return None

@@ -258,9 +258,7 @@ def _message(kind: int, flags: int, sequence: int, body: bytes, *, family: int =
 
 
 def _transact(messages: Sequence[_Message]) -> None:
-    """Applies all messages or none. The kernel processes them in the order sent; only the last one requests an
-    acknowledgement.
-    """
+    """Applies all messages, in this order, or none. Only the last one requests an acknowledgement."""
     last = len(messages)
     batch = [_message(_BATCH_BEGIN, 0, 0, b"", family=0, resource=_SUBSYSTEM)]
     for number, (_, kind, flags, body) in enumerate(messages, 1):

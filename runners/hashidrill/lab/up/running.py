@@ -188,9 +188,7 @@ def remember(one: RunningDatacenter, path: Path) -> None:
 
 
 def down(one: RunningDatacenter) -> None:
-    """Ends the datacenter, and waits until all its processes and files are gone. Raises DatacenterError when it does
-    not end within 30 s.
-    """
+    """Ends the datacenter, and waits until nothing is left of it. Raises DatacenterError after 30 s."""
     sc.signal_process(one.pid, one.start_time, signal.SIGTERM)
     deadline = time.monotonic() + _DOWN_WITHIN_S
     ended = os.pidfd_open(one.pid) if one.alive else None

@@ -104,9 +104,7 @@ class ConsulAttach(product.Product):
         )
 
     def hello(self, port: int) -> bytes:
-        """The bytes that open a multiplexed connection (0x04) on the RPC port and send a yamux ping on it; empty for
-        other ports.
-        """
+        """For the RPC port, the bytes that open a multiplexed connection (0x04) and send a yamux ping on it."""
         return b"\x04" + struct.pack(">BBHII", 0, 2, 1, 0, 7) if port == _RPC_PORT else b""
 
     def ports(self, role: str) -> Sequence[int]:

@@ -38,9 +38,7 @@ def registering(service: str, node: str) -> tuple[Right, ...]:
 
 
 def policy(rights: Iterable[Right], why: Mapping[Right, str]) -> str:
-    """HCL for `consul acl policy create -rules @FILE`. If two rules apply to the same resource, the stronger one is
-    kept.
-    """
+    """HCL for `consul acl policy create -rules @FILE`. Of two rules for one resource, the stronger one is kept."""
     strongest: dict[tuple[str, str], Right] = {}
     for each in of_service(NAME, rights):
         place = (each.resource, each.name)

@@ -54,9 +54,7 @@ def fixed(settings: Mapping[str, Any]) -> list[str]:
 
 
 def shown(about: Mapping[str, Any], path: Keys) -> Any:
-    """The value that the agent shows for a key, `Server.HeartbeatGrace` for `server.heartbeat_grace`; None if it shows
-    no such key.
-    """
+    """The agent's own value for a key, `Server.HeartbeatGrace` for `server.heartbeat_grace`; None if not shown."""
     here: Any = about
     for key in path:
         if not isinstance(here, Mapping):

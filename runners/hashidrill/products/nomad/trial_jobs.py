@@ -52,9 +52,7 @@ async def would_place(hosts: Hosts, node_id: str) -> bool:
 
 
 async def outcome(hosts: Hosts, node_id: str, name: str) -> str:
-    """How a task on that node ends now: `complete`, `failed`, ...; `not placed` or `pending` if it takes too long.
-    Raises FaultError.
-    """
+    """How a task there ends now: `complete`, `failed`, ...; `not placed` or `pending` if late. Raises FaultError."""
     job = trial_job(name, node_id)
     await api.when_led(hosts, "POST", "/v1/jobs", body={"Job": job})
     last = "not placed"

@@ -70,9 +70,7 @@ class RunAnnotations:
                 self.close()
 
     def close(self) -> None:
-        """Sends the annotations of a run, even if it was never judged. Regions that have not ended end at the last
-        event.
-        """
+        """Sends a run's annotations, even if it was never judged. Regions that have not ended end at the last event."""
         if self._run is not None:
             regions, self._run, self._faults = [self._run, *self._faults.values()], None, {}
             self._send([self._redactor.data({"timeEnd": self._last_ms, **region}) for region in regions])

@@ -334,9 +334,7 @@ def folded(line: str, console: Console) -> list[str]:
 
 
 def say(console: Console, line: str, style: str = "") -> None:
-    """Prints one line literally: no markup is interpreted, no escape sequence passes, and the line is not wrapped in a
-    log.
-    """
+    """Prints one line literally: markup and escape sequences have no effect, and a log's line is not wrapped."""
     console.print(Text(for_encoding(plain_line(line), console.encoding), style), soft_wrap=True, highlight=False)
 
 

@@ -1,6 +1,4 @@
-"""Metrics of runs for Prometheus, during a run and with its verdict: in a file for the textfile collector, or on a port
-of the loopback.
-"""
+"""Metrics of runs for Prometheus, also during a run: in a file for the textfile collector, or on a loopback port."""
 
 from __future__ import annotations
 
@@ -40,9 +38,7 @@ class _Fault:
 
 @dataclass(frozen=True)
 class _Run:
-    """The known facts about the latest run of an experiment. It is replaced, never changed: a scrape may
-    read it meanwhile.
-    """
+    """The facts about an experiment's latest run. It is replaced, never changed: a scrape may read it meanwhile."""
 
     phase: str = ""
     ended: bool = False

@@ -1,6 +1,4 @@
-"""Each run as one OpenTelemetry trace, sent when it has been judged; the OTEL_* variables give the endpoint and its
-settings.
-"""
+"""Each run as one OpenTelemetry trace, sent when judged; the OTEL_* variables give the endpoint and its settings."""
 
 import hashlib
 import json

@@ -171,9 +171,7 @@ Answer = tuple[str, bool, bool]
 
 
 class ChangedEndError(Exception):
-    """A known end no longer answers as before. The text says which end, and how it answered; `takes` says what is
-    needed.
-    """
+    """A known end no longer answers as before. Says which end, and how it answered; `takes` says what is needed."""
 
     def __init__(
         self, why: str, takes: str = "a machine whose load does not change, and a new search (not --resume)"

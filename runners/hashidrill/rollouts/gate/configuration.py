@@ -126,9 +126,7 @@ def _read(file: Path, shown: str) -> Source:
 
 
 def configurations(product: str, sources: Sequence[Source]) -> list[Configuration]:
-    """The configuration of each agent of that product, from its part of these files, which are divided as in an
-    audit.
-    """
+    """The configuration of each agent of that product, from its part of these files, divided as in an audit."""
     parts = [sources] if product in _REPLACED else agents_in(sources, lambda source: source.body)
     return [_merged(product, part) for part in parts]
 

@@ -100,9 +100,7 @@ class Calibration:
 def calibrated(
     experiment: Experiment, rounds: Sequence[Round], figures: Sequence[Figure], *, now: dt.datetime
 ) -> Calibration:
-    """Measures the noise in rounds of an experiment against itself. Leaves out figures that fewer than 3 rounds
-    measured.
-    """
+    """Measures the noise in rounds of an experiment against itself, for figures that 3 or more rounds measured."""
     found = {}
     for figure in figures:
         pairs = [
@@ -306,9 +304,7 @@ class Means:
 
 
 def runs_of(member: Member) -> int:
-    """How many runs are probably needed; a calibration of this machine saves some
-    (hashidrill.core.compare.statistics).
-    """
+    """How many runs are probably needed; a machine's calibration saves some (hashidrill.core.compare.statistics)."""
     return RUNS if kept(member.experiment) is None else RUNS_CALIBRATED
 
 
@@ -428,9 +424,7 @@ class _Looking:
 
 
 def _unsteady(series: Series) -> list[dict[str, bool]]:
-    """For each pair of runs, whether each side was sick without a fault. A round ends with its first run that does not
-    count.
-    """
+    """For each pair of runs, whether each side was sick without a fault. A round ends with its first invalid run."""
     of: dict[str, list[bool]] = {name: [] for name in NAMES}
     for each in series.played:
         for run in each.runs:

@@ -140,9 +140,7 @@ class Outcome:
 
     @property
     def improvements(self) -> list[str]:
-        """The improvements among the figures that decide; figures that only raise an alarm, like the cost, are left
-        out.
-        """
+        """The improvements among the figures that decide, without those that only raise an alarm, like the cost."""
         return [figure_line(each) for each in self.figures if each.figure.decides and each.decision is Decision.BETTER]
 
     @property
@@ -287,9 +285,7 @@ class Ran:
 
     @property
     def more_rounds(self) -> int:
-        """The number of further rounds that would probably decide it; 0 if more rounds would not help, or too many were
-        INVALID.
-        """
+        """How many more rounds would probably decide it; 0 if more would not help, or too many were INVALID."""
         slos, figures = self.outcome.slos, self.outcome.figures
         if self.ended == "spoilt" or any(slo.state is SloState.SICK for slo in slos):
             return 0
@@ -329,9 +325,7 @@ class Result:
 
     @property
     def version(self) -> str:
-        """The baseline's version of the product: the given one, or the chosen experiments' versions; "" if no
-        experiment is chosen.
-        """
+        """The baseline's version of the product: the given one, or that of the chosen experiments; "" without any."""
         services = [each.experiment.datacenter.services for each in (*self.picked.members, *self.picked.left)]
         own = {str(getattr(of.get(self.differences.product), "version", "")) for of in services}
         return self.versions[0] or ", ".join(sorted(own - {""}))

@@ -244,9 +244,7 @@ async def witnessed(
     recording: Path | None,
     key: LineKey = UNSIGNED,
 ) -> AsyncIterator[Told]:
-    """Receives the audit lines of actions after a run. If the lines cannot be written, it reports that and
-    continues.
-    """
+    """Receives the audit lines of actions after a run; reports and continues if they cannot be written."""
     try:
         written = settings_of(target.interlocks, target.path).audit
     except InterlockError as error:

@@ -53,9 +53,7 @@ class Link:
     enabled: bool = True
 
     def leads_to(self, name: str, address: str) -> bool:
-        """Whether the proxy leads to the host with this name or address. The proxy's configuration may add a domain to
-        the name.
-        """
+        """Whether the proxy leads to the host with this name or address; its configuration may add a domain."""
         to = self.to_host.lower()
         return to in {address.lower(), name.lower()} or to.startswith(f"{name.lower()}.")
 
@@ -123,9 +121,7 @@ class HostLinks:
     def __init__(
         self, host: str, links: Mapping[str, Link], wire: Wire | None, run: str, hello: Callable[[int], bytes]
     ) -> None:
-        """`hello` is a request that the agent behind a port answers at once. Without an HTTP client it only lists
-        proxies.
-        """
+        """`hello` is a request that the agent behind a port answers at once. Without a `wire` it only lists proxies."""
         self._host, self._links, self._maybe, self._run, self._hello = host, links, wire, run, hello
 
     @property

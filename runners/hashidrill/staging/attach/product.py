@@ -21,9 +21,7 @@ from hashidrill.staging.attach.http import Login, Secret, WeakTokenError, Wire, 
 
 
 def in_kubernetes() -> Any:
-    """What pods and their injectors add to an attached datacenter; a module of a higher room provides it through its
-    entry point.
-    """
+    """What pods and their injectors add to an attached datacenter, from a higher room through its entry point."""
     return registry.plugin("hashidrill.attached", "kubernetes")
 
 
@@ -146,9 +144,7 @@ class Attachable(Protocol):
         """(token, its origin) from where the product's command line keeps it, like ~/.vault-token."""
 
     async def discover(self, wire: Wire) -> Found:
-        """Discovers the datacenter without changing it. Raises AttachError; the message says what is missing, and which
-        part needs it.
-        """
+        """Discovers the datacenter by reads alone. Raises AttachError: what is missing, and which part needs it."""
 
     def parts(self, host: Host, login: Login) -> Mapping[type[Any], Any]:
         """Capabilities that the product adds to its agents' hosts, with their implementations."""
@@ -225,9 +221,7 @@ _TRUE, _FALSE = {"1", "t", "true"}, {"0", "f", "false"}
 
 
 def login_of_environment(product: Attachable, environ: Mapping[str, str]) -> Login:
-    """The login, read only from the environment variables that the product's own command line uses. Raises
-    AttachError.
-    """
+    """The login from the environment variables of the product's own command line alone. Raises AttachError."""
     return login_from(product, product.Part(), environ, Path())
 
 

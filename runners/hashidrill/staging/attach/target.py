@@ -168,9 +168,7 @@ def model_of_kubernetes() -> type[KubernetesDatacenter]:
 
 
 def selectors_of(product: Attachable, part: Part) -> dict[str, dict[str, str]]:
-    """For each role, the labels of its pods: those in the file, otherwise those of the official chart. Roles without
-    labels are left out.
-    """
+    """For each role with any, the labels of its pods: from the file, otherwise those of the official chart."""
     said = {role: getattr(part, f"{role}s", None) for role in _ROLES}
     return {role: dict(labels) for role in _ROLES if (labels := said[role] or product.pods.get(role))}
 

@@ -50,9 +50,7 @@ _NEEDS["host"] = CARRIED
 
 @dataclass(frozen=True)
 class Offer:
-    """A carrier's capabilities on one host; `lacks` gives the reasons for missing ones, `said` the facts found
-    there.
-    """
+    """A carrier's capabilities on one host; `lacks` says why others are missing, `said` the facts found there."""
 
     capabilities: frozenset[type[Any]] = frozenset()
     lacks: Mapping[type[Any], str] = field(default_factory=dict)

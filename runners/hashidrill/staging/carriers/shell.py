@@ -143,9 +143,7 @@ class Lines:
         return answer
 
     async def event(self, *names: str, within_s: float = math.inf, after: int = 0) -> Mapping[str, Any] | None:
-        """The first of these events after the first `after`; None if the session ended, or the time passed,
-        without one.
-        """
+        """The first of these events after the first `after`; None if the session or the time ended without one."""
         with anyio.move_on_after(within_s):
             while True:
                 for said in self.events[after:]:

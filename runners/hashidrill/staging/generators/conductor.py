@@ -207,9 +207,7 @@ MOST_WAITING = 500_000
 
 
 class Merge:
-    """The waiting operations of each worker, and the time up to which each has reported. Times are of the run's
-    clock.
-    """
+    """The waiting operations of each worker, and the time of its last report. Times are of the run's clock."""
 
     def __init__(self, workers: Sequence[str]) -> None:
         self._waiting: dict[str, list[Line]] = {worker: [] for worker in workers}
@@ -336,9 +334,7 @@ class Conductor:
         return self._clock_ns() - self._origin_ns
 
     async def conduct(self, commands: asyncio.StreamReader) -> None:
-        """Runs until the commands end. Raises LostError, StreamError, ClockError, DivisionError: then the run is
-        INVALID.
-        """
+        """Runs until the commands end. Raises LostError, StreamError, ClockError, DivisionError: the run is INVALID."""
         async with asyncio.TaskGroup() as tasks:
             streams = [tasks.create_task(remote.run()) for remote in self.remotes.values()]
             beside = [tasks.create_task(self._emit()), tasks.create_task(self._sample())]
@@ -474,9 +470,7 @@ class Conductor:
                 self._look_for_silence()
 
     def _look_for_silence(self) -> None:
-        """Detects a worker whose generator hangs. Time in which the engine, or another worker, blocks this process does
-        not count.
-        """
+        """Detects a worker whose generator hangs. Time in which something blocks this process does not count."""
         for name, remote in self.remotes.items():
             self._silent[name] += remote.connected and name not in self._held
             if self._silent[name] * EMIT_EVERY_S > self._lost_after_s:
@@ -514,9 +508,7 @@ def spawner_of(fleet: Mapping[str, Any], run_id: str) -> Spawner:
 
 
 async def conducted(commands: asyncio.StreamReader, say: Say) -> int:
-    """Conducts one run, from its specification to its end; returns the exit code. By then the workers have ended, or
-    will end soon.
-    """
+    """Conducts one run to its end; returns the exit code. By then the workers have ended, or will end soon."""
     spec = json.loads(await commands.readline())
     fleet, identity = spec["fleet"], Identity.made("hashidrill runner")
     try:

@@ -102,9 +102,7 @@ def packed(entrances: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 def unpacked(
     entrances: Mapping[str, Mapping[str, Any]], files: Mapping[str, str], folder: Path
 ) -> dict[str, dict[str, Any]]:
-    """The same credentials, with their files written below `folder`, which only this process's user can read. Raises
-    OSError.
-    """
+    """The same credentials, with files below `folder`, which only this process's user can read. Raises OSError."""
     places: dict[str, str] = {}
     for number, path in enumerate(sorted({str(Path(path).parent) for path in files})):
         (folder / str(number)).mkdir(mode=0o700)

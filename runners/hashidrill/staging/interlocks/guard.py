@@ -226,9 +226,7 @@ class Guard:
         return [*names, *(Named("tag", str(tag)) for tags in found.values() for tag in tags or ())]
 
     async def _check_named(self, subject: Subject) -> None:
-        """Raises InterlockError for a Nomad or a Vault that this Consul does not list, because a Consul arms only what
-        it lists.
-        """
+        """Raises InterlockError for a Nomad or a Vault that this Consul does not list: it arms only what it lists."""
         named: dict[str, set[str]] = {}
         for product in {one.product for one in subject.agents}:
             found = [name for name in await self._listed("services") if product in name.lower()]

@@ -36,9 +36,7 @@ class Named:
 
 
 def looks_like_production(name: str, words: Iterable[str] = ()) -> bool:
-    """Whether the name contains `prod` or `prd`, or one of its parts made of letters begins or ends with one of the
-    words.
-    """
+    """Whether the name contains `prod` or `prd`, or a part of it, letters alone, begins or ends with a word."""
     humps = _HUMPS.sub(_HUMP, name).lower()
     if _MEANS_IT.search(_NOT_IT.sub(" ", humps).replace(_HUMP, "")):
         return True
@@ -75,9 +73,7 @@ class DenyList:
         return name.lower() not in self.allowed and looks_like_production(name, self.words)
 
     def troubles(self, names: Iterable[Named], metas: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
-        """The signs that a datacenter is production. `metas`: the meta of each node; a key may begin with a product:
-        `consul.env`.
-        """
+        """The signs of production. `metas`: the meta of each node; a key may begin with a product: `consul.env`."""
         for each in dict.fromkeys(names):
             if self.denies(each.name):
                 yield f"{each.what} {each.name!r}"

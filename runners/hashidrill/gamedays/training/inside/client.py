@@ -146,9 +146,7 @@ def same_size(terminal: int) -> None:
 
 
 def copied(door: socket.socket, terminal: int, *, keys: bool) -> bytes:
-    """Copies in both directions (without `keys`, only the command's output) until the answer arrives, and then the rest
-    of the output.
-    """
+    """Copies both ways (without `keys`, the command's output alone) until the answer, then the rest of the output."""
     sources, answer = [*([0] if keys else []), terminal, door.fileno()], b""
     while True:
         ready, _, _ = select.select(sources, [], [], 0 if answer.endswith(b"\n") else None)

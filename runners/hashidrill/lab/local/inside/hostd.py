@@ -322,9 +322,7 @@ class HostDaemon:
         return sc.process_state(pid)
 
     def _still_ending(self, agent: str) -> str:
-        """The message for an agent whose first thread has ended, while other threads still hold its ports and
-        files.
-        """
+        """The message for an agent whose first thread has ended, while others still hold its ports and files."""
         pid = self._pids[agent]
         left: list[str] = []
         with contextlib.suppress(OSError):

@@ -199,9 +199,7 @@ class ServerReplace(OfServers[NoParams]):
         return rights.READS
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
-        """Chooses the spare host for the step, by the server's place in the order of the voters. Raises FaultError if
-        none is free.
-        """
+        """Chooses the step's spare host by the server's place among the voters. Raises FaultError if none is free."""
         host = self.hosts.host(target.host)
         voters = sorted(await api.voters_with(self.hosts, host))
         await api.check_quorum_without(self.hosts, host)

@@ -192,9 +192,7 @@ class LeaderTransfer(_LeaderFault[TransferParams]):
         await self._transfer(undo, self._host(undo), self.params.to)
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """In force: another server leads in a later term, by each server's own state. Gone: a server leads, and no
-        server is cut off.
-        """
+        """In force: by each server's state, another leads in a later term. Gone: one leads, and none is cut off."""
         prior = undo["prior"]
         leader, term = await api.leader_of_terms(self.hosts)
         measured = f"{leader or 'no server'} leads in term {term}"
@@ -226,9 +224,7 @@ class _Electable(_LeaderFault[NoParams]):
         return await super().prior(target)
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """Checks which server reports itself as leader, and whether connections that begin like Raft's pass between
-        the servers.
-        """
+        """Checks which server says that it leads, and that connections that begin like Raft's pass between servers."""
         leader, _ = await api.leader_of_terms(self.hosts)
         servers = self._others(undo, [])
         cut = [host.name for host in servers if await rpc.is_cut(host, self._others(undo, [host.name])[0])]

@@ -58,9 +58,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of commits: bytes passed to write calls for each transaction of raft.db, and the number of
-    transactions.
-    """
+    """The cost of commits: bytes given to write calls for each transaction of raft.db, and how many there were."""
 
     bytes_each: float
     transactions: float

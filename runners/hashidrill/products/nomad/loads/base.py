@@ -28,9 +28,7 @@ NODE_NAME = r"^[a-z][a-z0-9-]*$"
 
 
 def task(command: str, *arguments: str) -> dict[str, Any]:
-    """A task with minimal resources. Nomad does not collect the tasks' output, which would take one process for each
-    task.
-    """
+    """A task with minimal resources. Nomad does not collect its output, which would take a process for each task."""
     return {
         "Name": "task",
         "Driver": "raw_exec",

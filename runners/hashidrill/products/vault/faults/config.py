@@ -163,9 +163,7 @@ class VaultConfig(BaseFault[ConfigParams]):
 
 
 def _agrees(key: str, asked: Any, shown: Any) -> bool:
-    """Whether the server shows that value. Keys missing in the file are shown with Vault's defaults, which are unknown
-    here.
-    """
+    """Whether the server shows that value. For keys missing in the file it shows defaults, which are unknown here."""
     if asked is None:
         return True
     if key in _DURATIONS:

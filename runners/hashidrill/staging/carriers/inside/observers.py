@@ -205,9 +205,7 @@ def _net(pid: int) -> int:
 
 
 def _listening(address: str, port: int) -> tuple[set[str], set[str]]:
-    """The sockets that listen on that port, as in /proc/PID/fd: at that IPv4 address or at all addresses, and at
-    others.
-    """
+    """The sockets that listen on that port, as in /proc/PID/fd: at that IPv4 address or at all, and at others."""
     try:
         wanted = {socket.inet_aton(address)[::-1].hex().upper(), "0" * 8, "0" * 32}
     except OSError:

@@ -323,17 +323,13 @@ def check_settings(system: System, pid: int, words: Sequence[str], owner: tuple[
 
 
 def read_again(system: System, memo: dict[str, Any], reference: str) -> None:
-    """Sends SIGHUP, so that the agent reads its configuration again; only reloadable settings change. Raises
-    RefusedError.
-    """
+    """Sends SIGHUP: the agent reads its configuration again, and changes reloadable settings. Raises RefusedError."""
     if not system.signal(reference, signal.SIGHUP):
         raise RefusedError("process-gone", f"process {reference} is gone: {memo.get('agent', '')}")
 
 
 def restarted(system: System, memo: dict[str, Any], reference: str) -> None:
-    """Restarts the agent: its systemd unit if it has one, otherwise the process, with its earlier command line. Raises
-    RefusedError.
-    """
+    """Restarts the agent: its systemd unit, or the process with its earlier command line. Raises RefusedError."""
     if "unit" in memo:
         code, _, errors = system.run(["systemctl", "--no-block", "restart", str(memo["unit"])])
         if code:

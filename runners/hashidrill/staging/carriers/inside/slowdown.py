@@ -203,9 +203,7 @@ def at_most(cores: float) -> float:
 
 
 def throttler(system: System, references: list[str], cores: float) -> str:
-    """Starts a process that stops and continues the processes `references`. It ends with the agent, and then continues
-    the stopped ones.
-    """
+    """Starts a process that stops and continues `references`. It ends with the agent, and continues them then."""
     agent = os.getpid()
     pid = os.fork()
     if not pid:
