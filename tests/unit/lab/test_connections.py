@@ -1,7 +1,9 @@
 """The kernel's list of connections, as this machine's kernel gives it for connections of this process."""
 
+import contextlib
 import socket
 import struct
+import time
 
 import pytest
 
@@ -33,9 +35,31 @@ def test_what_waits_to_be_acknowledged_counts_as_written(server):
     """An agent that asks a server that was cut off asks it all the same."""
     message = struct.pack(">BBBBHH", 2, 1, 0, 0, 40000, 8300) + bytes(16) + socket.inet_aton("10.73.0.12") + bytes(24)
     message += struct.pack("=IIIII", 0, 0, 70, 0, 0)
-    message += struct.pack("=HH", 132, 2) + bytes(120) + struct.pack("=Q", 30)
-    assert connections._connection(message, 8300) == Connection(40000, "10.73.0.12", 100)
+    message += struct.pack("=HH", 188, 2) + bytes(120) + struct.pack("=Q", 30) + bytes(48) + struct.pack("=Q", 250_000)
+    assert connections._connection(message, 8300) == Connection(40000, "10.73.0.12", 100, 0.25)
     assert connections._connection(message, 8301) is None
+
+
+@pytest.mark.lie
+def test_data_that_waits_for_its_receivers_window_is_told_from_a_link_that_is_merely_silent(server):
+    """Planted: a connection as old, with nothing to send, and one that sent much to a receiver that reads."""
+    address, port = server.getsockname()
+    with contextlib.ExitStack() as stack:
+        senders = [stack.enter_context(socket.create_connection((address, port))) for _ in range(3)]
+        receivers = [stack.enter_context(server.accept()[0]) for _ in senders]
+        full, _, busy = (each.getsockname()[1] for each in senders)
+        senders[2].sendall(bytes(100_000))
+        receivers[2].recv(100_000, socket.MSG_WAITALL)
+        senders[0].setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                senders[0].send(bytes(65536))
+        before = {each.port: each.window_limited_s for each in connections.established(port)}
+        time.sleep(0.2)
+        waited = {each.port: each.window_limited_s - before[each.port] for each in connections.established(port)}
+    assert 0.18 <= waited.pop(full) <= 1
+    assert busy in waited
+    assert set(waited.values()) == {0.0}
 
 
 @pytest.mark.lie

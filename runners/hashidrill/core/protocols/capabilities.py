@@ -302,11 +302,15 @@ class Processes(Protocol):
 
 @dataclass(frozen=True)
 class Connection:
-    """An established TCP connection of a host: the host's port, the other side's address, the bytes written so far."""
+    """An established TCP connection of a host: the host's port, the other side's address, the bytes written so far.
+
+    `window_limited_s` is the time for which data waited because the other side's receive window had no room for it.
+    """
 
     port: int
     address: str
     written_bytes: int
+    window_limited_s: float = 0.0
 
 
 @runtime_checkable

@@ -136,7 +136,52 @@ QUIET_BYTES = 100
 _REPEAT_S = 5.0
 
 
-class AskedServerProbe(BaseProbe):
+class _ConnectionsProbe(BaseProbe):
+    """A probe of a host's connections to Consul's servers."""
+
+    def __init__(self, host: Host, servers: Mapping[str, str]) -> None:
+        self.host = host.name
+        self._host = host
+        self._servers = servers
+
+    async def _held(self) -> Sequence[Connection]:
+        try:
+            return await self._host.use(Connections).connections(RPC_PORT)
+        except FaultError as error:
+            raise SickError(str(error)) from None
+
+
+class FullWindowProbe(_ConnectionsProbe):
+    """`raft.window_full` of a server: the share of the time since the last look in which data for another server
+    waited because that server's receive window had no room, on the link where it was longest (text: the other server).
+
+    The kernel counts this time for each connection, so neither a fault's own canaries nor other ports add to it.
+    Needs two samples.
+    """
+
+    signals: ClassVar = ("raft.window_full",)
+
+    def __init__(self, host: Host, servers: Mapping[str, str]) -> None:
+        super().__init__(host, servers)
+        self._last: tuple[float, Mapping[tuple[str, int], float]] | None = None
+
+    async def measure(self) -> Sequence[Sample]:
+        last, self._last = self._last, None
+        names = {address: name for name, address in self._servers.items()}
+        held = {(one.address, one.port): one.window_limited_s for one in await self._held() if one.address in names}
+        now_s = anyio.current_time()
+        self._last = now_s, held
+        if last is None or now_s <= last[0]:
+            return []
+        then_s, before = last
+        waited = {link: limited_s - before.get(link, 0.0) for link, limited_s in held.items()}
+        worst = max(waited, key=lambda link: waited[link], default=None)
+        if worst is None:
+            return [Sample("raft.window_full", 0.0, "no link", self.host)]
+        return [Sample("raft.window_full", min(1.0, waited[worst] / (now_s - then_s)), names[worst[0]], self.host)]
+
+
+class AskedServerProbe(_ConnectionsProbe):
     """`consul.asks` of a client agent: the server that it asks, then the others that it is connected to (text).
 
     Consul does not say which server a client agent uses, so the probe looks at the host's connections to servers. The
@@ -147,9 +192,7 @@ class AskedServerProbe(BaseProbe):
     signals: ClassVar = ("consul.asks",)
 
     def __init__(self, host: Host, servers: Mapping[str, str]) -> None:
-        self.host = host.name
-        self._host = host
-        self._servers = servers
+        super().__init__(host, servers)
         self._written: dict[tuple[str, int], int] = {}
         self._asked = ""
         self._said: tuple[Sample | None, float] = (None, 0.0)
@@ -169,12 +212,6 @@ class AskedServerProbe(BaseProbe):
 
     def failed(self, reason: str) -> Sequence[Sample]:
         return self._news(*super().failed(reason))
-
-    async def _held(self) -> Sequence[Connection]:
-        try:
-            return await self._host.use(Connections).connections(RPC_PORT)
-        except FaultError as error:
-            raise SickError(str(error)) from None
 
     def _news(self, sample: Sample) -> Sequence[Sample]:
         said, at_s = self._said

@@ -23,7 +23,7 @@ from hashidrill.core.protocols.service import (
     Site,
     Wanted,
 )
-from hashidrill.core.units import Duration
+from hashidrill.core.units import Duration, Percent
 from hashidrill.core.util.addresses import Addresses
 from hashidrill.products.consul.model import Consul
 from hashidrill.products.services import READY_PATIENCE, ServersAndClients
@@ -55,6 +55,7 @@ class ConsulService(ServersAndClients):
         "raft.dispatch_log": Duration,
         "raft.last_contact": Duration,
         "raft.append_entries": Duration,
+        "raft.window_full": Percent,
         "consul.autopilot_healthy": None,
         "consul.members_alive": None,
         "consul.members_failed": None,
@@ -65,6 +66,7 @@ class ConsulService(ServersAndClients):
         Sampled(frozenset({"consul.members_alive", "consul.members_failed"}), "consul.members_alive"),
         Sampled(frozenset({"consul.autopilot_healthy"}), "consul.autopilot_healthy"),
         Sampled(frozenset({"consul.asks"}), "consul.asks", 15.0),
+        Sampled(frozenset({"raft.window_full"}), "raft.window_full"),
         Sampled(
             frozenset({"raft.commit_time", "raft.dispatch_log", "raft.last_contact", "raft.append_entries"}),
             silent_s=_TIMES_SILENT_S,
@@ -80,6 +82,7 @@ class ConsulService(ServersAndClients):
         Panel("raft.dispatch_log", "Raft log write on the leader (dispatchLog)", "s"),
         Panel("raft.last_contact", "Time since the leader was last in contact", "s"),
         Panel("raft.append_entries", "Raft append entries", "s"),
+        Panel("raft.window_full", "Share of time that a Raft link's data waits for its receiver's window"),
         Panel("consul.members_failed", "Members that Consul calls failed"),
     )
     lanes: ClassVar[Sequence[Lane]] = (
@@ -175,12 +178,18 @@ class ConsulService(ServersAndClients):
         return (True if answer.text == "true" else None), f"a write was answered {answer.text!r}", len(alive)
 
     def probes(self, hosts: Hosts) -> Sequence[Probe]:
-        from hashidrill.products.consul.probes import AskedServerProbe, consul_probes  # noqa: PLC0415 - see above
+        from hashidrill.products.consul import probes  # noqa: PLC0415 - see above
 
         known = Addresses(self._hosts(hosts, "server", "spare"))
         servers = _Servers(hosts, self.name)
-        watched = [AskedServerProbe(host, known) for host in self._hosts(hosts, "client") if host.can(Connections)]
-        return [*consul_probes(servers, port=HTTP_PORT, known=known, transport=self.transport), *watched]
+        kinds = {"client": probes.AskedServerProbe, "server": probes.FullWindowProbe}
+        watched = [
+            kind(host, known)
+            for role, kind in kinds.items()
+            for host in self._hosts(hosts, role)
+            if host.can(Connections)
+        ]
+        return [*probes.consul_probes(servers, port=HTTP_PORT, known=known, transport=self.transport), *watched]
 
     def moment_probes(self, hosts: Hosts) -> Sequence[Probe]:
         from hashidrill.core.probes.agents import AgentsApi  # noqa: PLC0415 - see above

@@ -12,6 +12,7 @@ from hashidrill.core.protocols.capabilities import Capable, Connection, Connecti
 from hashidrill.products.consul.probes import (
     AskedServerProbe,
     AutopilotProbe,
+    FullWindowProbe,
     LeaderProbe,
     LeaderViewProbe,
     MembersProbe,
@@ -239,10 +240,10 @@ class Host(Capable):
 
 
 @ran
-async def looked(*looks, apart_s=1.0):
-    """What each look at such connections says: its text, and whether it saw anything; None where it said nothing."""
+async def looked(*looks, apart_s=1.0, of=AskedServerProbe):
+    """What each look at such connections says: its text, and its value; None where it said nothing."""
     host, told = Host(), []
-    probe = AskedServerProbe(host, HOSTS)
+    probe = of(host, HOSTS)
     for held in looks:
         host.held = held
         said = await probe.sample()
@@ -290,6 +291,33 @@ def test_a_look_at_connections_that_failed_is_no_agent_without_one():
 def test_what_does_not_change_is_said_again_before_the_probe_counts_as_silent():
     told = looked(*[[to(2, 500)]] * 12)
     assert [at for at, said in enumerate(told) if said] == [0, 5, 10]
+
+
+def limited(number, waited_s, port=40000):
+    return Connection(port + number, f"10.73.0.1{number}", 0, waited_s)
+
+
+@pytest.mark.parametrize(
+    ("looks", "told"),
+    [
+        ([[limited(2, 7.0)], [limited(2, 7.0)]], [None, ("consul-2", 0.0)]),
+        ([[limited(2, 7.0), limited(3, 0.0)], [limited(2, 7.25), limited(3, 0.5)]], [None, ("consul-3", 0.5)]),
+        ([[limited(2, 7.0)], [limited(2, 0.75, 50000)]], [None, ("consul-2", 0.75)]),
+        ([[limited(2, 7.0)], [limited(2, 8.2)]], [None, ("consul-2", 1.0)]),
+        ([[], []], [None, ("no link", 0.0)]),
+        ([[], [Connection(1, "10.99.0.1", 0, 0.9)]], [None, ("no link", 0.0)]),
+        ([[limited(2, 1.0)], "refused", [limited(2, 3.0)], [limited(2, 3.1)]], [None, ("refused", None), None, None]),
+    ],
+    ids=["never", "longest", "new connection", "at most all", "none", "foreign", "failed look"],
+)
+def test_a_link_whose_data_waits_for_its_receivers_window_is_named(looks, told):
+    """Planted under "failed look": two seconds that a look after a failed one would take for one, and for a whole."""
+    said = looked(*looks, of=FullWindowProbe)
+    if told[-1] is None:
+        assert said[:3] == told[:3]
+        assert said[3] == ("consul-2", pytest.approx(0.1))
+    else:
+        assert said == told
 
 
 async def test_all_probes_of_three_servers():
