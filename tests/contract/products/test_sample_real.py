@@ -181,9 +181,9 @@ def checks(serve):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("reports", ["all", "changes"])
-def test_a_checker_finds_the_half_of_its_targets_that_refuse_connections(checks, reports):
-    samples, operations = checks(20, until=lambda seen: seen["down"] == 0.5, reports=reports)
+@pytest.mark.parametrize(("workers", "reports"), [(2, "all"), (2, "changes"), (0, "all")])
+def test_a_checker_finds_the_half_of_its_targets_that_refuse_connections(checks, workers, reports):
+    samples, operations = checks(20, until=lambda seen: seen["down"] == 0.5, workers=workers, reports=reports)
     assert samples["checks"] == 20
     assert {op.outcome for op in operations} <= {"ok", "unknown"}
 
@@ -195,6 +195,18 @@ def test_results_that_wait_for_longer_than_the_timeout_are_unknown_and_late(chec
     told = {"reports": "all", "targets": 2, "timeout_s": 0.2, "report_takes_s": 0.05}
     samples, _ = checks(100, until=lambda seen: seen["unknown"] > 50, **told)
     assert samples["late"] > 0.2
+
+
+@pytest.mark.lie
+@pytest.mark.long
+def test_checks_of_one_event_loop_begin_late_and_their_results_are_known(checks):
+    """A hundred checks a second, each of whose results takes 20 ms. Planted: processes that report changes."""
+    told = {"targets": 2, "timeout_s": 3, "report_takes_s": 0.02}
+    samples, _ = checks(100, until=lambda seen: seen["late"] > 0.7, workers=0, reports="all", **told)
+    assert samples["unknown"] == 0
+    late = []
+    checks(100, until=lambda seen: late.append(seen["late"]) or len(late) > 60, workers=2, reports="changes", **told)
+    assert max(late) < 0.7
 
 
 @pytest.mark.long

@@ -62,7 +62,9 @@ class Logs(Strict):
 class Checker(Strict):
     """Checks the health of targets, half of them on backend-1 and half on backend-2; a load sets how many."""
 
-    workers: int = Field(default=2, ge=1, le=8, description="Processes that check")
+    workers: int = Field(
+        default=2, ge=0, le=8, description="Processes that check; 0: one event loop checks and handles the results"
+    )
     reports: Literal["all", "changes"] = Field(
         default="all",
         description="What the processes report: each result, or only changes, a few times a second",

@@ -435,8 +435,19 @@ class Backend(Stage):
             listening.accept()[0].close()
 
 
+class Inline:
+    """The end of a pipe for checks that run in the checker itself: each message is handled before the next check."""
+
+    def __init__(self, handle: Callable[[Any], None]) -> None:
+        self.send, self._wanted = handle, queue.SimpleQueue[int]()
+        self.recv, self.wants = self._wanted.get, self._wanted.put
+
+    def poll(self) -> bool:
+        return not self._wanted.empty()
+
+
 class Checks:
-    """One process of a checker: connects to the targets of its checks, evenly spread over the interval.
+    """One event loop of a checker: connects to the targets of its checks, evenly spread over the interval.
 
     It sends each result to the checker or, with `changes`, what changed in the last tenth of a second. Each message is
     ({check: up, down or unknown}, when the checks ended, how late they began).
@@ -452,20 +463,25 @@ class Checks:
         timeout_s: float,
         changes: bool,
     ) -> None:
-        self._pipe, self._place, self._checker = pipe, place, os.getpid()
+        self._pipe, self._place = pipe, place
         self._targets, self._every_s, self._timeout_s = targets, every_s, timeout_s
         self._changes = changes
         self._new: dict[int, str] = {}
         self._known: dict[int, str] = {}
         self._late_s = self._sent_s = 0.0
 
-    async def run(self) -> None:
+    def work(self, checker: int) -> None:
+        """Runs in a process of its own, until the checker ends."""
         # when the checker is killed, this process may wait for its pipe, whose other end its siblings hold too
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == checker:
+            asyncio.run(self.run())
+
+    async def run(self) -> None:
         began_s, begun = 0.0, 0
         checks = range(0)
         tasks: set[asyncio.Task[None]] = set()
-        while os.getppid() == self._checker:
+        while True:
             if self._pipe.poll():
                 checks, began_s, begun = range(self._place[0], self._pipe.recv(), self._place[1]), time.monotonic(), 0
                 self._known = {check: seen for check, seen in self._known.items() if check in checks}
@@ -509,7 +525,9 @@ class Checker(Stage):
     """Checks with `workers` processes. It handles their messages one by one, each with `report_takes_s` of CPU time.
 
     A message may hold one result, as in the second generation of line-lbaas-2021, or what changed, as in the third. A
-    result that is older than `timeout_s` when it is processed is unknown. More than `most` checks are refused.
+    result that is older than `timeout_s` when it is processed is unknown. More than `most` checks are refused. Without
+    workers, one event loop checks and handles the messages, as in the first generation: while it does one, the other
+    waits.
     """
 
     def __init__(
@@ -527,14 +545,22 @@ class Checker(Stage):
         self._report_takes_s, self._most, self._timeout_s = report_takes_s, most, timeout_s
         self._seen: dict[int, str] = {}
         self._checks, self._late_s = 0, 0.0
+
+        def checks(pipe: Any, number: int) -> Checks:
+            place, changes = (number, max(1, workers)), reports == "changes"
+            return Checks(pipe, place, targets=targets, every_s=every_s, timeout_s=timeout_s, changes=changes)
+
+        if not workers:
+            inline = Inline(self._handle)
+            self._wants: list[Callable[[int], Any]] = [inline.wants]
+            threading.Thread(target=lambda: asyncio.run(checks(inline, 0).run()), daemon=True).start()
+            return
         forking = multiprocessing.get_context("fork")
         pipes = [forking.Pipe() for _ in range(workers)]
         for number, (_, theirs) in enumerate(pipes):
-            place, changes = (number, workers), reports == "changes"
-            checks = Checks(theirs, place, targets=targets, every_s=every_s, timeout_s=timeout_s, changes=changes)
-            forking.Process(target=lambda it: asyncio.run(it.run()), args=(checks,)).start()
-        self._pipes = [ours for ours, _ in pipes]
-        for pipe in self._pipes:
+            forking.Process(target=checks(theirs, number).work, args=(os.getpid(),)).start()
+        self._wants = [ours.send for ours, _ in pipes]
+        for pipe, _ in pipes:
             threading.Thread(target=self._take, args=(pipe,), daemon=True).start()
 
     def put(self, path: str, body: bytes) -> bytes:  # noqa: ARG002 - all parts have it
@@ -543,8 +569,8 @@ class Checker(Stage):
             raise Full(f"at most {self._most} checks")
         if wanted != self._checks:
             self._checks = wanted
-            for pipe in self._pipes:
-                pipe.send(wanted)
+            for want in self._wants:
+                want(wanted)
             with self._lock:
                 self._seen = {check: seen for check, seen in self._seen.items() if check < wanted}
         return self(COUNTS)
@@ -561,16 +587,19 @@ class Checker(Stage):
 
     def _take(self, pipe: Any) -> None:
         while True:
-            new, ended_s, late_s = pipe.recv()
-            if new:
-                waited_s = time.monotonic() - ended_s
-                if waited_s > self._timeout_s:
-                    new = dict.fromkeys(new, UNKNOWN)
-                parse(self._report_takes_s)
-                late_s += waited_s
-            with self._lock:
-                self._seen.update(new)
-                self._late_s = max(self._late_s, late_s)
+            self._handle(pipe.recv())
+
+    def _handle(self, message: tuple[dict[int, str], float, float]) -> None:
+        new, ended_s, late_s = message
+        if new:
+            waited_s = time.monotonic() - ended_s
+            if waited_s > self._timeout_s:
+                new = dict.fromkeys(new, UNKNOWN)
+            parse(self._report_takes_s)
+            late_s += waited_s
+        with self._lock:
+            self._seen.update(new)
+            self._late_s = max(self._late_s, late_s)
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
