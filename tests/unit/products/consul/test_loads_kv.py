@@ -18,9 +18,9 @@ from hashidrill.products.consul.loads.kv import (
     KvRead,
     KvWrite,
     _entries,
-    _read_reply,
     identify,
     padded,
+    read_reply,
     stamp,
     txn_reply,
 )
@@ -66,11 +66,11 @@ def test_a_write_fails_only_when_it_certainly_was_not_applied(answer, outcome):
     ],
 )
 def test_a_read_that_was_not_answered_changed_nothing(answer, outcome):
-    assert _read_reply(answer).outcome == outcome
+    assert read_reply(answer).outcome == outcome
 
 
 def test_a_read_records_which_write_it_saw():
-    assert _read_reply(Answer(200, padded("run.7", 512))).value == "run.7"
+    assert read_reply(Answer(200, padded("run.7", 512))).value == "run.7"
 
 
 @pytest.mark.parametrize("size_bytes", [64, 512, 4096])

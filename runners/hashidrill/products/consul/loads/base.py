@@ -9,6 +9,9 @@ from hashidrill.core.protocols.abc import Reason
 from hashidrill.core.protocols.rights import Left
 from hashidrill.products.consul.leftovers import BELOW, KEY, SERVICE
 
+NOWHERE = "192.0.2.1"
+"""An address reserved for documentation (RFC 5737); no host has it."""
+
 
 class ConsulLoad(AgentLoad):
     """A load on Consul's agents."""

@@ -17,14 +17,12 @@ from hashidrill.core.protocols.abc import EmitOperation
 from hashidrill.core.protocols.rights import Left, Right
 from hashidrill.core.units import Duration
 from hashidrill.products.consul import leftovers, rights
-from hashidrill.products.consul.loads.base import ConsulLoad, mark
+from hashidrill.products.consul.loads.base import NOWHERE, ConsulLoad, mark
 from hashidrill.products.consul.loads.kv import Via
 from hashidrill.products.consul.loads.views import Service
 
 _LEAVE_WITHIN_S = 4.0
 _CHECK_TTL = "1h"
-_NOWHERE = "192.0.2.1"
-"""An address reserved for documentation (RFC 5737); no host has it."""
 _GONE = (200, 404)
 _FLIPS = ("critical", "passing")
 
@@ -145,7 +143,7 @@ class ServiceChurn(ConsulLoad):
         status = "passing" if step == "register" else step
         check = {"CheckID": f"service:{key}", "Name": key, "ServiceID": key, "Status": status, "Output": sent}
         service = {"ID": key, "Service": self.params.service}
-        return "/v1/catalog/register", {"Node": node, "Address": _NOWHERE, "Service": service, "Check": check}
+        return "/v1/catalog/register", {"Node": node, "Address": NOWHERE, "Service": service, "Check": check}
 
 
 def _reply(answer: Answer, step: str) -> Reply:

@@ -294,7 +294,21 @@ class KvWrite(_KvLoad):
         self.context.sample("left", float(many), f"{many} keys below {self._once_folder()} were not deleted")
 
 
-class KvRead(_KvLoad):
+class SeededLoad(_KvLoad):
+    """A load that reads keys: they exist before it starts, so a missing key is an error."""
+
+    async def prepare(self, *, within_s: float = PREPARE_WITHIN_S) -> None:
+        async with self.client() as http:
+
+            async def seed(n: int) -> None:
+                body = padded(stamp(self.context.run_id, n), _SEED_BYTES)
+                path = _path(self._key(n))
+                await insist(http, self.context.endpoints, "PUT", path, _accepted, within_s=within_s, body=body)
+
+            await for_each(range(self._keys), seed)
+
+
+class KvRead(SeededLoad):
     """Reads `keys` keys round robin. The keys exist before the load starts, so a missing key is an error."""
 
     kind: ClassVar[str] = "consul.kv.read"
@@ -312,16 +326,6 @@ class KvRead(_KvLoad):
 
     params: Params
 
-    async def prepare(self, *, within_s: float = PREPARE_WITHIN_S) -> None:
-        async with self.client() as http:
-
-            async def seed(n: int) -> None:
-                body = padded(stamp(self.context.run_id, n), _SEED_BYTES)
-                path = _path(self._key(n))
-                await insist(http, self.context.endpoints, "PUT", path, _accepted, within_s=within_s, body=body)
-
-            await for_each(range(self._keys), seed)
-
     async def run(self, emit: EmitOperation) -> None:
         query = "?raw" if self.params.mode == "default" else f"?raw&{self.params.mode}"
         async with self.client() as http:
@@ -329,10 +333,10 @@ class KvRead(_KvLoad):
             def get(n: int, key: str, value: str) -> Request:  # noqa: ARG001 - a read has no value
                 return "GET", self.endpoint(n) + _path(key) + query, None
 
-            await self.request_loop(http, self._plan, get, _read_reply).run(emit)
+            await self.request_loop(http, self._plan, get, read_reply).run(emit)
 
 
-def _read_reply(answer: Answer) -> Reply:
+def read_reply(answer: Answer) -> Reply:
     """`ok` is 200; any other answer is `fail`, because a read changes nothing."""
     if answer.status == 200:
         return Reply("ok", status=200, value=identify(answer.body))

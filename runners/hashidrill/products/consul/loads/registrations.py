@@ -23,7 +23,7 @@ from hashidrill.core.protocols.rights import Left, Right
 from hashidrill.core.units import Rate
 from hashidrill.core.util.safe_json import parse
 from hashidrill.products.consul import leftovers, rights
-from hashidrill.products.consul.loads.base import ConsulLoad
+from hashidrill.products.consul.loads.base import NOWHERE, ConsulLoad
 from hashidrill.products.consul.loads.kv import Via
 
 REGISTER, DEREGISTER = "register", "deregister"
@@ -33,8 +33,6 @@ FINAL_READS_WITHIN_S = 60.0
 _LOOK_EVERY_S = 0.5
 ASK_WITHIN_S = 5.0
 _LEAVE_WITHIN_S = 4.0
-_NOWHERE = "192.0.2.1"
-"""An address reserved for documentation (RFC 5737); no host has it."""
 
 
 class Registrations(ConsulLoad):
@@ -141,7 +139,7 @@ class Registrations(ConsulLoad):
         body: dict[str, Any]
         if self.params.through == "catalog":
             service = {"ID": key, "Service": self.service}
-            body = {"Node": node, "Address": _NOWHERE, "Service": service}
+            body = {"Node": node, "Address": NOWHERE, "Service": service}
             if step == DEREGISTER:
                 body = {"Node": node, "ServiceID": key}
             return f"/v1/catalog/{step}", json.dumps(body).encode()
