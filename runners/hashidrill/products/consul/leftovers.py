@@ -1,23 +1,28 @@
 """Removes keys, service instances and nodes without an agent that a run left in an attached Consul."""
 
+from __future__ import annotations
+
 import json
 from collections import defaultdict
-from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from hashidrill.core.errors import FaultError
 from hashidrill.core.protocols.rights import Left
-from hashidrill.staging.attach import leftovers
-from hashidrill.staging.attach.http import Wire
+from hashidrill.staging.attach import removal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hashidrill.staging.attach.http import Wire
 
 SERVICE = "consul"
 BELOW, KEY = "keys below", "key"
 NUMBERED, ALL, NODE = "numbered instances", "instances of", "node"
 """Values of `Left.what`: a service's instances whose ids are a prefix and a number, all its instances, a node."""
 _CONSISTENT = {"consistent": ""}
-_ask = partial(leftovers.ask, may_lack=("GET",))
+_ask = partial(removal.ask, may_lack=("GET",))
 
 
 def numbered(service: str, prefix: str) -> Left:
@@ -48,7 +53,7 @@ async def _remove_keys(wire: Wire, left: Left) -> int:
     async def take_away(found: Sequence[str]) -> None:  # noqa: ARG001 - one request deletes them all
         await _ask(wire, "DELETE", path, left, params={"recurse": ""} if left.what == BELOW else {})
 
-    return await leftovers.remove_all(find, take_away)
+    return await removal.remove_all(find, take_away)
 
 
 async def _remove_instances(wire: Wire, left: Left) -> int:
@@ -75,7 +80,7 @@ async def _remove_instances(wire: Wire, left: Left) -> int:
                 if not await _told(wire, name, where):
                     await _deregister(wire, left, {"Node": str(where["Node"]), "ServiceID": name})
 
-    return await leftovers.remove_all(find, take_away)
+    return await removal.remove_all(find, take_away)
 
 
 async def _told(wire: Wire, instance: str, where: dict[str, Any]) -> bool:
@@ -83,7 +88,7 @@ async def _told(wire: Wire, instance: str, where: dict[str, Any]) -> bool:
     url = wire.login.url_of(str(where["Node"]), str(where["Address"]))
     path = f"/v1/agent/service/deregister/{quote(instance)}"
     try:
-        return (await wire.request("PUT", path, url=url, timeout_s=leftovers.WITHIN_S)).status == 200
+        return (await wire.request("PUT", path, url=url, timeout_s=removal.WITHIN_S)).status == 200
     except FaultError:
         return False
 

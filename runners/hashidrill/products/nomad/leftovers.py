@@ -1,12 +1,18 @@
 """Finds and removes jobs that a run left in an attached Nomad."""
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from hashidrill.core.errors import FaultError
-from hashidrill.core.protocols.rights import Left
-from hashidrill.staging.attach import leftovers
-from hashidrill.staging.attach.http import Wire
+from hashidrill.staging.attach import removal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hashidrill.core.protocols.rights import Left
+    from hashidrill.staging.attach.http import Wire
 
 JOBS_OF = "jobs of"
 """The value of `Left.what` for the job of that name, the jobs `NAME-...`, and jobs dispatched from them."""
@@ -16,7 +22,7 @@ async def remove(wire: Wire, left: Left) -> int:
     """Removes the jobs, returns how many there were. Raises FaultError if that fails or cannot be checked."""
 
     async def find() -> list[str]:
-        listed = await leftovers.ask(wire, "GET", "/v1/jobs", left, params={"prefix": left.name}, may_lack=())
+        listed = await removal.ask(wire, "GET", "/v1/jobs", left, params={"prefix": left.name}, may_lack=())
         if not isinstance(listed, list):
             raise FaultError(f"{left}: Nomad's answer is not a list")
         ids = [str(job["ID"]) for job in listed]
@@ -24,6 +30,6 @@ async def remove(wire: Wire, left: Left) -> int:
 
     async def take_away(found: Sequence[str]) -> None:
         for job in found:
-            await leftovers.ask(wire, "DELETE", f"/v1/job/{quote(job, safe='')}", left, params={"purge": "true"})
+            await removal.ask(wire, "DELETE", f"/v1/job/{quote(job, safe='')}", left, params={"purge": "true"})
 
-    return await leftovers.remove_all(find, take_away)
+    return await removal.remove_all(find, take_away)

@@ -1,15 +1,22 @@
 """Finds secrets that a run left in an attached Vault, and removes them with all their versions."""
 
-from collections.abc import Sequence
+from __future__ import annotations
+
 from functools import partial
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from hashidrill.core.errors import FaultError
 from hashidrill.core.protocols.rights import Left
 from hashidrill.core.util.wait import all_at_once
 from hashidrill.products.vault.rights import MOUNT
-from hashidrill.staging.attach import leftovers
-from hashidrill.staging.attach.http import Wire
+from hashidrill.staging.attach import removal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hashidrill.staging.attach.http import Wire
+
 
 SECRETS_BELOW = "secrets below"
 """The value of `Left.what` for all secrets below one path of the loads' KV engine."""
@@ -31,15 +38,15 @@ async def remove(wire: Wire, left: Left) -> int:
         for start in range(0, len(found), _AT_ONCE):
             await all_at_once(partial(_delete, wire, key, left) for key in found[start : start + _AT_ONCE])
 
-    return await leftovers.remove_all(partial(_found, wire, left.name, left), take_away)
+    return await removal.remove_all(partial(_found, wire, left.name, left), take_away)
 
 
 async def _delete(wire: Wire, key: str, left: Left) -> None:
-    await leftovers.ask(wire, "DELETE", f"{_METADATA}/{quote(key)}", left)
+    await removal.ask(wire, "DELETE", f"{_METADATA}/{quote(key)}", left)
 
 
 async def _found(wire: Wire, folder: str, left: Left) -> list[str]:
-    said = await leftovers.ask(wire, "GET", f"{_METADATA}/{quote(folder)}", left, params={"list": "true"})
+    said = await removal.ask(wire, "GET", f"{_METADATA}/{quote(folder)}", left, params={"list": "true"})
     if said is None:
         return []
     data = said.get("data") if isinstance(said, dict) else None
