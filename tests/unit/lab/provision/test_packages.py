@@ -81,17 +81,11 @@ def test_nothing_is_run_and_nothing_is_said_when_nothing_is_missing(system):
     assert (system.ran, system.said) == ([], [])
 
 
-def test_root_installs_exactly_what_is_missing_and_says_so_beforehand(system):
+@pytest.mark.parametrize("install", [True, False])
+def test_root_installs_exactly_what_is_missing_and_says_so_beforehand(system, install):
+    """Without a terminal too: it ended with "there is no terminal to ask on", and README's two commands did nothing."""
     system.has.discard("nft")
-    system.ensure()
-    assert system.ran == [INSTALL]
-    assert system.said == ["installing with apt-get: nftables (for network faults)"]
-
-
-def test_root_without_a_terminal_installs_and_says_so_in_one_line(system):
-    """A container, a script: it ended with "there is no terminal to ask on", and README's two commands did nothing."""
-    system.has.discard("nft")
-    system.ensure(install=False)
+    system.ensure(install=install)
     assert system.ran == [INSTALL]
     assert system.said == ["installing with apt-get: nftables (for network faults)"]
 
