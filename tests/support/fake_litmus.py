@@ -19,7 +19,10 @@ STEP = {
         "name": TEXT,
         "spec": {
             "type": "object",
-            "properties": {"probe": {"type": "array"}, "components": {**KEPT, "properties": {"env": ENV}}},
+            "properties": {
+                "probe": {"type": "array"},
+                "components": {**KEPT, "properties": {"env": ENV, "nodeSelector": KEPT}},
+            },
         },
     },
 }
@@ -116,7 +119,8 @@ class FakeLitmus(FakeKubernetes):
             name = path.rpartition("/")[2]
             self.asked.append((method, "nodes", name))
             spec = {"unschedulable": True} if name in self.cordoned else {}
-            return 200, {"kind": "Node", "metadata": {"name": name}, "spec": spec}
+            labels = {"kubernetes.io/hostname": f"host-of-{name}"}
+            return 200, {"kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": spec}
         return super().answer(method, path, query, body, token)
 
     def _of_chaos(self, method, resource, name, query, body):

@@ -18,7 +18,7 @@ OF_KUBERNETES = {
     "kubernetes/consul-server-partitioned": f"{_ON_THE_NODE}, in its network; over forwards it is refused",
     "kubernetes/clock-skew-on-leader": f"{_ON_THE_NODE}, over forwards",
     "kubernetes/consul-io-latency": "refused on our node: toda, which slows the volume, is Rust and on no registry",
-    "kubernetes/node-drain-with-quorum": "refused on our node: all three servers are on it",
+    "kubernetes/node-drain-with-quorum": "tests/live/kubernetes/test_pods_nightly.py runs it on three nodes",
     "kubernetes/vault-active-pod-killed": "tests/live/kubernetes/test_pods_nightly.py runs it on a node with pods",
     "kubernetes/nomad-leader-pod-killed": "tests/live/kubernetes/test_pods_nightly.py runs it on a node with pods",
 }

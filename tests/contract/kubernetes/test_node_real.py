@@ -55,14 +55,18 @@ def state():
     }
 
 
-def pod(name, *, image="web", labels=None):
+def pod(name, *, image="web", labels=None, on=None):
     container = {"name": "app", "image": f"hashidrill.test/{image}:1", "imagePullPolicy": "Never"}
     ready = {"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 1}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "labels": labels or {}},
-        "spec": {"terminationGracePeriodSeconds": 1, "containers": [{**container, "readinessProbe": ready}]},
+        "spec": {
+            "nodeName": on,
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{**container, "readinessProbe": ready}],
+        },
     }
 
 
@@ -122,9 +126,12 @@ class TestNode:
 class TestNothingIsLeft:
     def test_the_machine_is_as_it_was_while_it_runs_and_afterwards(self):
         before = state()
-        with nodes.node() as one:
-            one.apply([pod("last")])
+        with nodes.node(kubelets=2) as one:
+            one.apply([pod("last", on="node-2")])
             one.kubectl("wait", "--for=condition=Ready", "pod/last", "--timeout=30s")
+            address = one.get("pod", "last")["status"]["podIP"]
+            assert one.call_inside(lambda: urllib.request.urlopen(f"http://{address}:8080/", timeout=3).read())
+            one.kubectl("exec", "last", "--", "nc", "-w", "3", nodes.SERVICE, "443", "-e", "/bin/true")
             during = state()
             inside = processes(one.cgroup)
             assert len(inside) > 8
@@ -134,10 +141,14 @@ class TestNothingIsLeft:
         assert state() == before
         assert alive(inside) == []
 
-    def test_everything_is_gone_when_its_first_process_dies(self):
-        with nodes.node() as one:
+    @pytest.mark.parametrize("of", ["node-1", "node-2"])
+    def test_everything_is_gone_when_the_first_process_of_a_node_dies(self, of):
+        with nodes.node(kubelets=2) as one:
             inside = processes(one.cgroup)
-            os.kill(one.pid, signal.SIGKILL)
+            if of == nodes.NAME:
+                os.kill(one.pid, signal.SIGKILL)
+            else:
+                one.enter(["kill", "-KILL", (one.folder / of / "ready").read_text()])
             wait("the node to be gone", lambda: not alive(inside), 10, 0.1)
             with pytest.raises(MachineError, match="the node is gone"):
                 one.kubectl("get", "nodes")

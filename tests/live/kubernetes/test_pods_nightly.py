@@ -17,8 +17,9 @@ from contextlib import suppress
 import pytest
 
 import drills
-from kubernetes import nomad, vault
-from kubernetes.drill import HASHIDRILL, KILLED, PARTITION, SKEWED, proven, verdict
+from kubernetes import consul, litmus, nomad, vault
+from kubernetes.drill import HASHIDRILL, KILLED, PARTITION, SKEWED, Drill, proven, verdict
+from kubernetes.node import node
 from polled import wait
 from real_chaos_runs import of_journal
 
@@ -177,3 +178,49 @@ def test_what_a_runner_left_that_was_killed_at_any_moment_ends_by_heal_or_by_its
         )
         drill.node.kubectl("-n", drill.pods.namespace, *interlock, check=False)
     assert hit >= min(KILLS, 2), "too few of these moments were in the time of a fault"
+
+
+class TestThreeNodes:
+    """As in the clusters that the chart is for: each server is on a node of its own, and Litmus is there."""
+
+    @pytest.fixture(scope="class")
+    def drill(self, binary, tmp_path_factory, tell):
+        with node(kubelets=3) as three:
+            injector = partial(litmus.install, three, "consul")
+            began = time.monotonic()
+            pods = consul.install(three, binary("consul", "1.22.2").path, meanwhile=injector)
+            tell(f"ready in {three.ready_s:.1f} s, and with Consul and Litmus {time.monotonic() - began:.1f} s later")
+            yield Drill(three, pods, tmp_path_factory.mktemp("three"))
+
+    @pytest.mark.needs("toxiproxy-server", "toxiproxy-cli")
+    @pytest.mark.timeout(200 + 200 * REPEATS)
+    def test_a_drained_node_has_its_server_back_once_it_is_uncordoned(self, drill, tell):
+        """The chart's affinity keeps the server from the other nodes: until then it is Pending."""
+        of, more = ("-n", drill.pods.namespace), f"drain: true, litmus_account: {litmus.ACCOUNT}, "
+        file = drill.file("drain.yaml", drill.node.inside, more=more)
+        for number in range(1, REPEATS + 1):
+            before, began = placed(drill), time.monotonic()
+            told = proven(drill.run("node-drain-with-quorum", file, within=drill.within))
+            run_s = time.monotonic() - began
+            drill.settled()
+            after = placed(drill)
+            [name] = [each for each in after if after[each] != before[each]]
+            (uid, at), (old, was) = after[name], before[name]
+            tell(
+                f"{number} of {REPEATS}: {verdict(told)} in {run_s:.0f} s: {name} ({old}) left {was}, {uid} is on {at}"
+            )
+            tell("\n".join(line for line in told.splitlines() if ": proven " in line))
+            said = drill.node.get(
+                *of, "events", "--field-selector", f"reason=FailedScheduling,involvedObject.uid={uid}"
+            )
+            [kept, *_] = [one["message"] for one in said["items"]]
+            assert "1 node(s) were unschedulable, 2 node(s) didn't match pod anti-affinity rules" in kept
+            assert at == was
+            assert drill.node.get(*of, "chaosengines,chaosresults,jobs")["items"] == []
+            assert [one["spec"].get("unschedulable") for one in drill.node.get("nodes")["items"]] == [None] * 3
+
+
+def placed(drill):
+    """The uid of each server's pod, and its node."""
+    items = drill.node.get("-n", drill.pods.namespace, "pods", "-l", "app=consul")["items"]
+    return {one["metadata"]["name"]: (one["metadata"]["uid"], one["spec"]["nodeName"]) for one in items}

@@ -2,8 +2,9 @@
 
 Its labels, ports, volume claims, configuration, and what ends them. What differs, because one node has neither DNS nor
 a provisioner nor curl: servers find each other by `provider=k8s` and not by the name of their Service; each claim has
-a volume made for it, a folder of the node; the probe asks the same path by HTTP, and not by a shell in the pod; no
-affinity keeps two servers from one node; the container runs as root.
+a volume made for it, a folder that all nodes share; the probe asks the same path by HTTP, and not by a shell in the
+pod; the affinity that keeps two servers from one node is left out where there are too few nodes; the container runs as
+root.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from polled import wait
 CHART = {"app": "consul", "chart": "consul-helm", "release": "consul", "component": "server"}
 SERVERS = ("consul-server-0", "consul-server-1", "consul-server-2")
 _HAS_DNS = {**CHART, "hasDNS": "true"}
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _READY_WITHIN_S = 90.0
 
 
@@ -38,11 +40,15 @@ def image(consul: Path, root: Path) -> Image:
 
 @dataclass(frozen=True)
 class ConsulPods:
-    """`secure`: with TLS (plain HTTP off, `httpsOnly`), gossip encryption, and ACLs that deny by default."""
+    """`secure`: with TLS (plain HTTP off, `httpsOnly`), gossip encryption, and ACLs that deny by default.
+
+    `apart`: with the affinity that the chart has by default, so that no node runs two servers.
+    """
 
     namespace: str
     image: str
     secure: bool = False
+    apart: bool = False
     authority: trustme.CA = field(default_factory=trustme.CA)
     token: str = field(default_factory=lambda: str(uuid.uuid4()))
 
@@ -159,6 +165,8 @@ class ConsulPods:
             "storageClassName": "",
             "resources": {"requests": {"storage": "10Gi"}},
         }
+        labels = {name: CHART[name] for name in ("app", "release", "component")}
+        others = [{"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}]
         volumes = [{"name": "config", "configMap": {"name": "consul-server-config"}}]
         volumes += [
             {"name": name, "secret": {"secretName": name}}
@@ -175,6 +183,7 @@ class ConsulPods:
                 "spec": {
                     "terminationGracePeriodSeconds": 30,
                     "serviceAccountName": "consul-server",
+                    "affinity": {"podAntiAffinity": {_REQUIRED: others} if self.apart else {}},
                     "containers": [self._container(data)],
                     "volumes": volumes,
                 },
@@ -235,7 +244,7 @@ def install(
     meanwhile: Callable[[], None] = lambda: None,
 ) -> ConsulPods:
     """Returns when all pods are ready and each knows the leader. Raises MachineError."""
-    pods = ConsulPods(namespace, node.load(image(consul, node.root)), secure)
+    pods = ConsulPods(namespace, node.load(image(consul, node.root)), secure, len(node.names) >= len(SERVERS))
     node.apply(pods.manifests())
     meanwhile()
     wait_ready(node, namespace)

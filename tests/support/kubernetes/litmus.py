@@ -42,7 +42,9 @@ spec:
     spec:
       serviceAccountName: $CHAOS_SVC_ACC
       restartPolicy: Never
-      containers:
+{{range (index .items 1).spec.experiments}}{{range \\$key, \\$value := .spec.components.nodeSelector -}}
+      {{"      "}}nodeSelector: { {{printf "%q: %q" \\$key \\$value}} }
+{{end}}{{end}}      containers:
       - name: $job
         image: {{(index .items 0).spec.definition.image}}
         imagePullPolicy: IfNotPresent

@@ -1,7 +1,8 @@
 """A node of Kubernetes that runs pods: control plane, kubelet and containerd, in namespaces and cgroups of its own.
 
 `with node() as one:` and everything is gone with its first process, however we die. No program of it is installed, and
-no setting of the machine changes.
+no setting of the machine changes. With `kubelets=3`, two more nodes join: each has its own kubelet, containerd and
+network.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,7 +35,7 @@ from hashidrill.core.errors import MachineError
 from hashidrill.lab.provision.binaries import cache_root
 from kubernetes import builds, debian, images
 from kubernetes.images import Image
-from kubernetes.init import ADDRESS, CONTAINERD, NAME, NETWORK, SERVICE
+from kubernetes.init import ADDRESS, CONTAINERD, NAME, SERVICE, apart
 
 T = TypeVar("T")
 CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids")
@@ -75,12 +77,14 @@ def cgroup_mounts() -> dict[str, str]:
 
 
 @contextmanager
-def node(*, say: Callable[[str], None] = lambda _: None, with_images: Iterable[Image] = ()) -> Iterator[Node]:
+def node(
+    *, kubelets: int = 1, say: Callable[[str], None] = lambda _: None, with_images: Iterable[Image] = ()
+) -> Iterator[Node]:
     """A node that is ready. Raises MachineError, in one line if this machine cannot have one."""
     if why := why_not():
         raise MachineError(why)
     programs, root = builds.programs(builds.NODE, say), debian.unpacked()
-    one = Node(programs, root)
+    one = Node(programs, root, kubelets)
     try:
         one.start([images.pause(root), images.web(root), *with_images])
         yield one
@@ -91,11 +95,11 @@ def node(*, say: Callable[[str], None] = lambda _: None, with_images: Iterable[I
 class Node:
     """`kubeconfig` is for this machine, `inside` for what is in the node's network; both are the administrator's.
 
-    `user` is like `inside`, for a user who has no role.
+    `user` is like `inside`, for a user who has no role. `names`: of all its nodes; without a name, the first is meant.
     """
 
-    def __init__(self, programs: Mapping[str, Path], root: Path) -> None:
-        self.root = root
+    def __init__(self, programs: Mapping[str, Path], root: Path, kubelets: int = 1) -> None:
+        self.root, self.names = root, [f"node-{number}" for number in range(1, kubelets + 1)]
         own = {name: debian.program(root, name) for name in ("containerd", "ctr")}
         self.programs = {**programs, **own}
         nodes = cache_root() / "node" / "running"
@@ -118,17 +122,11 @@ class Node:
         self._settings([self._archive(image) for image in with_images])
         self.inside.write_text(kubeconfig(f"https://{ADDRESS}", authority, ADMIN))
         self.user.write_text(kubeconfig(f"https://{ADDRESS}", authority, USER))
-        enters = " ".join(f"{place}/{self.cgroup}/cgroup.procs" for place in self._make_cgroups())
-        script = f'for each in {enters}; do echo $$ > $each; done; exec "$@"'
-        apart = ["unshare", "-m", "-n", "-p", "-i", "-u", "-C", "-f", "--kill-child", "--propagation", "private"]
-        inside = [sys.executable, str(Path(__file__).with_name("init.py")), str(self.folder)]
+        enters = apart(self.cgroup, cgroup_mounts(), "-p", "-f", "--kill-child")
+        inside = [sys.executable, str(Path(__file__).with_name("init.py")), str(self.folder), NAME]
         with (self.folder / "init.log").open("wb") as log:
             self._process = subprocess.Popen(
-                ["sh", "-c", script, "sh", "setpriv", "--pdeathsig", "KILL", *apart, *inside],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd="/",
+                [*enters, *inside], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/"
             )
         self._wait(began_s)
         api = self.forward(ADDRESS, 443)
@@ -138,7 +136,7 @@ class Node:
 
     def _wait(self, began_s: float) -> None:
         assert self._process is not None
-        while not (self.folder / "ready").exists():
+        while not all((self.folder / name / "ready").exists() for name in self.names):
             if self._process.poll() is not None or time.monotonic() - began_s > READY_WITHIN_S:
                 raise MachineError(f"the node did not get ready: {self.troubles()}")
             time.sleep(0.05)
@@ -198,10 +196,11 @@ class Node:
         """Makes an image known to the node; returns what a pod calls it. Raises MachineError."""
         if image.key in self.installed:
             return image.reference
-        control = [str(self.programs["ctr"]), "-n", "k8s.io"]
-        said = self.enter([*control, "images", "import", str(self._archive(image))])
-        if said.returncode != 0:
-            raise MachineError(f"the image {image.name} was not imported: {said.stderr[-1000:]}")
+        command = [str(self.programs["ctr"]), "-n", "k8s.io", "images", "import", str(self._archive(image))]
+        with ThreadPoolExecutor() as threads:
+            for said in threads.map(lambda name: self.enter(command, on=name), self.names):
+                if said.returncode != 0:
+                    raise MachineError(f"the image {image.name} was not imported: {said.stderr[-1000:]}")
         self.installed.add(image.key)
         return image.reference
 
@@ -211,9 +210,12 @@ class Node:
         """The same for an image of these files: see Image."""
         return self.load(Image(name, files, entrypoint, folder))
 
-    def enter(self, argv: Sequence[str], *, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
+    def enter(self, argv: Sequence[str], *, timeout: float = 60.0, on: str = NAME) -> subprocess.CompletedProcess[str]:
         """Runs a command in the node's namespaces, with its programs on PATH and KUBECONFIG set."""
-        into = ["nsenter", "-t", str(self.pid), *(f"--{name}" for name in _NAMESPACES), "--wdns=/", "--"]
+        spaces = [f"--{name}" for name in _NAMESPACES]
+        into = ["nsenter", "-t", str(self.pid), *spaces, "--wdns=/", "--"]
+        if on != NAME:  # its PIDs are those of the first node
+            into += ["nsenter", "-t", (self.folder / on / "ready").read_text(), *spaces, "--wdns=/", "--"]
         return subprocess.run(
             [*into, *argv],
             env=self.environment | {"KUBECONFIG": str(self.inside)},
@@ -258,16 +260,6 @@ class Node:
         remove_cgroups(self.cgroup)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _make_cgroups(self) -> list[str]:
-        places = list(cgroup_mounts())
-        for place in places:
-            own = Path(place, self.cgroup)
-            own.mkdir()
-            for name in ("cpuset.cpus", "cpuset.mems"):
-                if (own / name).exists() and cgroup_mounts()[place] != "":
-                    (own / name).write_text(Path(place, name).read_text())
-        return places
-
     def _archive(self, image: Image) -> Path:
         folder = cache_root() / "node" / "images"
         folder.mkdir(parents=True, exist_ok=True)
@@ -304,6 +296,7 @@ class Node:
             "environment": self.environment,
             "cgroups": cgroup_mounts(),
             "images": [str(path) for path in archives],
+            "nodes": self.names,
         }
         (self.folder / "plan.json").write_text(json.dumps(plan))
         (self.folder / "kubelet.json").write_text(json.dumps(_KUBELET))
@@ -312,12 +305,9 @@ class Node:
                 pause=images.pause(self.root).reference,
                 runc=debian.program(self.root, "runc"),
                 plugins=self.root / "usr/lib/cni",
-                network=self.folder / "cni",
                 socket=CONTAINERD,
             )
         )
-        (self.folder / "cni").mkdir()
-        (self.folder / "cni" / "pods.conflist").write_text(json.dumps(_PODS))
 
 
 def kubeconfig(server: str, authority: str, token: str) -> str:
@@ -369,26 +359,13 @@ state = "/run/containerd"
   disable_hugetlb_controller = true
 [plugins."io.containerd.grpc.v1.cri".cni]
   bin_dir = "{plugins}"
-  conf_dir = "{network}"
+  conf_dir = "/run/cni"
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
   runtime_type = "io.containerd.runc.v2"
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
   BinaryName = "{runc}"
   SystemdCgroup = false
 """
-_PODS = {
-    "cniVersion": "0.4.0",
-    "name": "pods",
-    "plugins": [
-        {
-            "type": "bridge",
-            "bridge": "cni0",
-            "isGateway": True,
-            "isDefaultGateway": True,
-            "ipam": {"type": "host-local", "ranges": [[{"subnet": NETWORK}]]},
-        }
-    ],
-}
 
 
 class Forwarder:

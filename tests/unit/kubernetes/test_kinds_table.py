@@ -8,7 +8,9 @@ from docs_pages import ROOT
 from hashidrill.core.protocols import registry
 from kubernetes import kinds
 
-RUN = {kind.name for kind in (*kinds.OF_CHAOS_MESH, *kinds.OF_LITMUS)}
+ON_THREE_NODES = "litmus.node_drain"
+"""tests/live/kubernetes/test_pods_nightly.py runs it."""
+RUN = {kind.name for kind in (*kinds.OF_CHAOS_MESH, *kinds.OF_LITMUS)} | {ON_THREE_NODES}
 
 
 def rows(text):

@@ -222,6 +222,23 @@ def test_a_node_that_somebody_else_cordoned_is_not_drained():
         run(put_on(world, "litmus.node_drain", {}))
 
 
+@pytest.mark.lie
+def test_what_drains_a_node_runs_on_another_that_accepts_pods():
+    """On the node itself it would evict itself, and revert."""
+    world, kubernetes = litmus_world()
+    kubernetes.cordoned |= {"node-of-client-1", "node-of-consul-2"}
+    run(put_on(world, "litmus.node_drain", {}))
+    [engine] = [one for (resource, _), one in kubernetes.objects.items() if resource == "chaosengines"]
+    away = {"kubernetes.io/hostname": "host-of-node-of-consul-3"}
+    assert engine["spec"]["components"]["runner"]["nodeSelector"] == away
+    assert [one["spec"]["components"]["nodeSelector"] for one in engine["spec"]["experiments"]] == [away]
+    world, kubernetes = litmus_world()
+    kubernetes.cordoned |= {f"node-of-{name}" for name in kubernetes.pods} - {"node-of-consul-1"}
+    with pytest.raises(FaultError, match="Litmus's own pods would have to run on node-of-consul-1"):
+        run(put_on(world, "litmus.node_drain", {}))
+    assert kubernetes.left() == []
+
+
 async def test_a_cordoned_node_is_not_drained_while_its_pod_stays_and_not_back_while_it_takes_none():
     world, kubernetes = litmus_world()
     kubernetes.controller = "passes"

@@ -40,6 +40,8 @@ READ_BY_ALL = {
     "SET_HELPER_DATA",
 }
 """Variables that experiments read, whether or not their definition lists them."""
+HOSTNAME = "kubernetes.io/hostname"
+"""The label of a node that each kubelet sets; a nodeSelector selects by labels alone."""
 _NOT_RUN = ("ChaosExperiment Not Found", "Skipped")
 Spec = Mapping[str, Any]
 
@@ -264,7 +266,27 @@ class AimedAtNode(AimedAt):
         there = {one["metadata"]["name"] for one in pods if (one.get("spec") or {}).get("nodeName") == node}
         if why := why_not_drained(node, sorted(there & {*self.agents} - {self.pod}), allowed=self.allowed):
             raise FaultError(why)
-        return whole(spec, {}, self.account, lasts_s=self.lasts_s(once=once), more={"TARGET_NODE": node})
+        away = await self._away_from(node, pods)
+        aim = {"components": {"runner": {"nodeSelector": away}}}
+        made = whole(spec, aim, self.account, lasts_s=self.lasts_s(once=once), more={"TARGET_NODE": node})
+        for each in made["experiments"]:
+            each["spec"]["components"]["nodeSelector"] = away
+        return made
+
+    async def _away_from(self, node: str, pods: Sequence[Spec]) -> dict[str, str]:
+        """Selects the node of another agent for Litmus's own pods: a drain that evicts them reverts itself."""
+        on = {
+            str((one.get("spec") or {}).get("nodeName") or "") for one in pods if one["metadata"]["name"] in self.agents
+        }
+        for other in sorted(on - {node, ""}):
+            found = await self.cluster.node(other) or {}
+            label = (found.get("metadata", {}).get("labels") or {}).get(HOSTNAME)
+            if label and not (found.get("spec") or {}).get("unschedulable"):
+                return {HOSTNAME: label}
+        raise FaultError(
+            f"no other agent is on another node that accepts pods: Litmus's own pods would have to run on {node}, and a"
+            " drain that evicts them ends at once"
+        )
 
 
 @dataclass(frozen=True)

@@ -193,7 +193,7 @@ class NodeDrain(LitmusFault[NoParams]):
     """Drains the node of the agent's pod: every pod leaves that node.
 
     Limits: the attach file must say `drain: true`, because other pods leave the node too. A node is refused if it has
-    more than one agent of the estate, or if it is already cordoned.
+    more than one agent of the estate, or if it is already cordoned. Litmus's own pods run on the node of another agent.
     """
 
     kind: ClassVar[str] = "litmus.node_drain"
