@@ -432,9 +432,8 @@ def labels_in(query):
 def pruned(value, schema):
     """As an API server drops what its schema does not know."""
     if isinstance(value, dict) and "properties" in schema:
-        return {
-            name: pruned(one, schema["properties"][name]) for name, one in value.items() if name in schema["properties"]
-        }
+        known, keeps = schema["properties"], schema.get("x-kubernetes-preserve-unknown-fields")
+        return {name: pruned(one, known.get(name, {})) for name, one in value.items() if keeps or name in known}
     return value
 
 

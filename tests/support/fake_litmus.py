@@ -35,7 +35,7 @@ ENGINE = {
         "chaosServiceAccount": TEXT,
         "appinfo": {"type": "object", "properties": {"appns": TEXT, "applabel": TEXT, "appkind": TEXT}},
         "selectors": {"type": "object", "properties": {"pods": {"type": "array", "items": POD}}},
-        "components": {"type": "object", "properties": {"runner": KEPT}},
+        "components": {"type": "object", "properties": {"runner": {**KEPT, "properties": {"image": TEXT}}}},
         "experiments": {"type": "array", "items": STEP},
     },
 }

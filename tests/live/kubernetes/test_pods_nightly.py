@@ -13,6 +13,7 @@ import signal
 import subprocess
 import time
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
@@ -184,7 +185,8 @@ class TestThreeNodes:
     """As in the clusters that the chart is for: each server is on a node of its own, and Litmus is there."""
 
     @pytest.fixture(scope="class")
-    def drill(self, binary, tmp_path_factory, tell):
+    @classmethod
+    def drill(cls, binary, tmp_path_factory, tell):
         with node(kubelets=3) as three:
             injector = partial(litmus.install, three, "consul")
             began = time.monotonic()

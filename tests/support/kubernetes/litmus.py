@@ -59,7 +59,7 @@ spec:
         - {name: CHAOS_UID, value: $uid}
         - {name: CHAOS_NAMESPACE, value: $CHAOS_NAMESPACE}
         - {name: CHAOS_SERVICE_ACCOUNT, value: $CHAOS_SVC_ACC}
-        - {name: TARGETS, value: "$TARGETS"}
+        - {name: TARGETS, value: "${TARGETS-}"}
         - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
 END
   asked get "chaosexperiment/$name" "chaosengine/$CHAOSENGINE" -o go-template-file=/tmp/job > /tmp/job.yaml
