@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import replace
 
 from hashidrill.core.engine.steps import NEVER_CAME
+from hashidrill.core.units import Duration
 from hashidrill.rollouts.bisect.trials import Outcome
 from hashidrill.rollouts.explore.guidance import Seen
 from hashidrill.rollouts.explore.space import (
@@ -61,7 +62,7 @@ SHOWN = {
     "sessions-from-snapshot": (_FOLLOWER_AWAY, _NEXT_DIES),
     "index-after-install": (_FOLLOWER_AWAY, _NEXT_DIES),
     "log-cut-before-snapshot": (
-        Move("disk.latency", _ALL, _DISK.format("50ms"), 0, 6),
+        Move("disk.latency", _ALL, _DISK.format("25ms"), 0, 6),
         Move("process.kill", _ALL, _KILL, 0, 2, SNAPSHOT),
     ),
     "snapshot-of-uncommitted": (Move("network.partition", _LEADER, _CUT, 0, 2), replace(_NEXT_DIES, at=4)),
@@ -245,7 +246,7 @@ class _Trial:
             case "process.restart" if on:
                 world.restart(host)
             case "disk.latency" if params["op"] != "read":
-                takes_s = {"50ms": 0.05, "500ms": 0.5}[params["delay"]] * float(params["percent"].rstrip("%")) / 100
+                takes_s = float(Duration.parse(params["delay"])) * float(params["percent"].rstrip("%")) / 100
                 world.slow(host, takes_s=takes_s if on else 0.0)
             case "network.loss":
                 world.lossy[host] = float(params["percent"].rstrip("%")) / 100 if on else 0.0
