@@ -33,7 +33,7 @@ datacenter: {store: {}}
 load:
   registers: {kind: consul.kv.cas, rate: 20/s, via: "store:servers"}
   writes: {kind: consul.kv.write, rate: 30/s, via: "store:servers"}
-  locks: {kind: consul.lock, holders: 6, locks: 3, ttl: 2s, renew: 700ms, claim_every: 300ms, via: "store:servers"}
+  locks: {kind: consul.lock, holders: 8, locks: 4, ttl: 2500ms, renew: 700ms, claim_every: 300ms, via: "store:servers"}
 steady_state: {for: 2s, within: 10s, require: ["store.leader >= 1"]}
 method: [{fault: process.kill, on: "store:leader", for: 2s}]
 recovery: {for: 4s}
