@@ -6,8 +6,9 @@ results.
 
 import inspect
 import json
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,13 @@ from hashidrill.faces.cli.listing import rows_of
 from hashidrill.gamedays.gameday.plan import gameday_schema
 
 Schema = dict[str, Any]
+Shown = dict[str, tuple[str, str]]
+"""The first section of each line, or "" for the top of the page, and the default of the line there."""
 _DEFAULTS = "Defaults are in brackets; a value without a default is left out, and a switch without one is off."
 _OPTIONAL = "Defaults are in brackets; a parameter that ends in `?` may be left out."
 _OBSERVED = "`Observed` says what proves a fault, and `shared` what this proof has in common with the injector."
 _MANY = 4
-"""An option that is used this often or more is explained at the top of the page."""
+"""An option, or a parameter of loads, that is used this often or more is explained before all others."""
 _MADE = "Generated from the code by `python -m hashidrill.faces.cli.reference`; do not edit.\n"
 
 
@@ -37,7 +40,7 @@ def commands_page() -> str:
     commands = {name: context.command.get_command(context, name) for name in names}  # type: ignore[attr-defined]
     used = Counter(_option(each) for command in commands.values() for each in _options(command))
     common = [line for line, times in used.items() if times >= _MANY]
-    shown = {line.strip(): "" for line in common}
+    shown = _explained(common)
     head = (
         f"# Reference: commands\n\n{_MADE}\n`--help` prints the same, with examples. {_DEFAULTS}\n"
         f"Options of many commands:\n\n{''.join(common)}"
@@ -49,14 +52,14 @@ def _about(command: Any) -> str:
     return (command.help or "").strip()
 
 
-def _sections(name: str, command: Any, level: int, shown: dict[str, str]) -> Iterator[str]:
+def _sections(name: str, command: Any, level: int, shown: Shown) -> Iterator[str]:
     """The help of a command; a group's help includes the help of its commands."""
     yield f"\n{'#' * level} {name}\n\n{_about(command)}\n{_parameters(name, command, shown)}"
     for below, one in getattr(command, "commands", {}).items():
         yield from _sections(f"{name} {below}", one, level + 1, shown)
 
 
-def _parameters(name: str, command: Any, shown: dict[str, str]) -> str:
+def _parameters(name: str, command: Any, shown: Shown) -> str:
     """One line for each parameter, except for options that an earlier command explains in the same words."""
     lines = _unsaid(
         name, [_option(each) for each in command.params], shown, lambda first: f"[{first}](#{first.replace(' ', '-')})"
@@ -75,19 +78,32 @@ def _options(command: Any) -> Iterator[Any]:
         yield from _options(below)
 
 
-def _unsaid(name: str, lines: list[str], shown: dict[str, str], refer: Callable[[str], str]) -> str:
-    """The lines, except those that an earlier section has in the same words: one line names their parameters.
-
-    `shown` maps a line to its first section, or to "" if it is at the top of the page.
-    """
+def _unsaid(name: str, lines: list[str], shown: Shown, refer: Callable[[str], str]) -> str:
+    """The lines, except those that an earlier section has in the same words: one line names their parameters."""
     told, again = "", dict[str, list[str]]()
     for line in lines:
-        if (first := shown.setdefault(line.partition("; like ")[0].strip(), name)) == name:
+        key, default = _without_default(line)
+        first, its = shown.setdefault(key, (name, default))
+        if first == name:
             told += line
         else:
-            again.setdefault(first, []).append(f"`{line.split('`')[1]}`" if line[2] == "`" else "the observer")
+            named = f"`{line.split('`')[1]}`" if line[2] == "`" else "the observer"
+            again.setdefault(first, []).append(named + default * (default != its))
     parts = [f"{', '.join(those)}{f' as for {refer(first)}' if first else ''}" for first, those in again.items()]
     return told + (f"- Also {'; '.join(parts)}.\n" if parts else "")
+
+
+def _explained(common: Iterable[str]) -> Shown:
+    """Lines at the top of the page."""
+    return {key: ("", default) for key, default in map(_without_default, common)}
+
+
+def _without_default(line: str) -> tuple[str, str]:
+    """What identifies a line, which is its text without default and examples, and its default."""
+    said = line.partition("; like ")[0].strip()
+    found = re.match(r"- `[^`]*`( \([^)]*\))", said)
+    default = found[1] if found else ""
+    return said.replace(default, "", 1), default
 
 
 def _default(parameter: Any) -> str:
@@ -123,7 +139,7 @@ def _key_sections(schema: Schema) -> str:
     """A section for each mapping. Text that two sections share is only in the first. Examples are at the first key of
     their type, and the description of a mapping is at the key that leads to it.
     """
-    sections, shown, said, definitions = "", dict[str, str](), set[str](), schema["$defs"]
+    sections, shown, said, definitions = "", Shown(), set[str](), schema["$defs"]
     for path, part in _parts("", schema, definitions):
         title = f"`{path}`" if path else "The file"
         required = part.get("required", [])
@@ -217,7 +233,15 @@ def library_page() -> str:
 
 def faults_page() -> str:
     """All loads and probes, and all faults except Kubernetes' faults, as `hashidrill show KIND` prints them."""
-    shown: dict[str, str] = {}
+    shown: Shown = {}
+    faults = _faults(shown, of_kubernetes=False)
+    lines = [line for cls in registry.loads().values() for line in _told(cls.Params)]
+    used = Counter(_without_default(line)[0] for line in lines)
+    # the most frequent line of each name comes last
+    by_name = {
+        line.split("`")[1]: line for line in sorted(lines, key=lines.count) if used[_without_default(line)[0]] >= _MANY
+    }
+    shown |= _explained(by_name.values())
     loads = [_kind(kind, cls.__doc__, cls.Params, shown) for kind, cls in registry.loads().items()]
     probes = [_kind(kind, cls.__doc__, cls.Params, shown) for kind, cls in registry.probes().items()]
     return (
@@ -225,9 +249,10 @@ def faults_page() -> str:
         "[Steps and proofs](steps-and-proofs.md) says how a fault is aimed, applied, proven and reverted.\n"
         f"{_OPTIONAL} {_OBSERVED}\n"
         "The faults that Chaos Mesh or Litmus inject are in [faults of Kubernetes](reference-kubernetes-faults.md).\n"
-        f"\n## Faults\n{_faults(shown, of_kubernetes=False)}\n## Loads\n\n"
+        f"\n## Faults\n{faults}\n## Loads\n\n"
         "Loads are open loop: an operation starts when it is due, however slow earlier ones are, and its latency\n"
         "counts from that moment. Any of them can have a [profile](steps-and-proofs.md#load-profiles).\n"
+        f"Parameters of many loads:\n\n{''.join(by_name.values())}"
         f"{''.join(loads)}\n## Probes\n\n"
         "An experiment names probes under `probes:`, with `every` (1s) and `timeout` (1s). [Your own\n"
         "evidence](your-own-evidence.md) says how.\n"
@@ -244,7 +269,7 @@ def kubernetes_page() -> str:
     )
 
 
-def _faults(shown: dict[str, str], *, of_kubernetes: bool) -> str:
+def _faults(shown: Shown, *, of_kubernetes: bool) -> str:
     return "".join(
         _kind(kind, cls.__doc__, cls.Params, shown, cls.observer)
         for kind, cls in registry.faults().items()
@@ -252,15 +277,19 @@ def _faults(shown: dict[str, str], *, of_kubernetes: bool) -> str:
     )
 
 
-def _kind(name: str, doc: str | None, params: Any, shown: dict[str, str], observer: Observer | None = None) -> str:
+def _kind(name: str, doc: str | None, params: Any, shown: Shown, observer: Observer | None = None) -> str:
     """The section of a fault, a load or a probe. Text that an earlier section has in the same words is not repeated;
     `shown` maps it to that section.
     """
-    told = [f"- {_parameter(key, default)}: {text}\n" for key, default, text in parameters(params)]
+    told = _told(params)
     if observer is not None:
         told.append(f"- Observed: {observer.through}{f'; shared: {observer.shares}' if observer.shares else ''}.\n")
     lines = _unsaid(name, told, shown, lambda first: f"`{first}`")
     return f"\n### `{name}`\n\n{inspect.cleandoc(doc or '')}\n" + (f"\n{lines}" if lines else "")
+
+
+def _told(params: Any) -> list[str]:
+    return [f"- {_parameter(key, default)}: {text}\n" for key, default, text in parameters(params)]
 
 
 def verdicts_page() -> str:
