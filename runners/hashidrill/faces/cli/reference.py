@@ -201,7 +201,7 @@ def _meaning(about: Schema, definitions: Schema, said: set[str]) -> str:
     fixed = [f"`{each['const']}`" for each in plain if "const" in each]
     examples: list[str] = next((each["examples"][:_EXAMPLES] for each in plain if "examples" in each), [])
     like = f"like {', '.join(f'`{value}`' for value in examples)}" if examples else ""
-    parts = (text.rstrip("."), *fixed, ", ".join(limits), "" if like in said else like)
+    parts = (text.rstrip("."), *fixed, ", ".join(limits), "" if like in said or "One of: " in text else like)
     said |= {text, like}
     return "; ".join(part for part in parts if part)
 

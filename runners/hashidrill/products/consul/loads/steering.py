@@ -54,10 +54,9 @@ class _Client:
 class DnsRead(SeededLoad):
     """Clients that resolve a service in Consul's DNS, keep the answer for its TTL, and read keys where it leads.
 
-    An answer (SRV) names the agents of `via`, which lead to the service, and a waiting page; each client chooses by
-    the weights, as RFC 2782 says. The level of the load's profile is not a rate: it is the share of the weights that
-    leads to the service, which the load sets in Consul's catalog. An operation is a read; a client at the waiting page
-    sends none. The TTL is Consul's: `dns_config: {service_ttl: {gate: 30s}}`.
+    An answer (SRV) names the agents of `via` and a waiting page; each client chooses by the weights (RFC 2782). The
+    level of the load's profile is the agents' share of the weights, which the load sets in Consul's catalog. An
+    operation is a read; a client at the waiting page sends none. `dns_config: {service_ttl: {gate: 30s}}` sets the TTL.
 
     The signals are `LOAD.steered`, the share that the weights ask for, `LOAD.inside`, the share of the clients whose
     last answer leads to the service, and `LOAD.behind`, the difference of both.
