@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from hashidrill.core.hypothesis import hypothesis as hypothesis
     from hashidrill.core.hypothesis import require as require
     from hashidrill.core.judging import measure as measure
+    from hashidrill.core.loads.answer import read_error as read_error
     from hashidrill.core.loads.base import BaseLoad as BaseLoad
     from hashidrill.core.loads.http_client import HttpClient as HttpClient
-    from hashidrill.core.loads.http_client import read_error as read_error
     from hashidrill.core.loads.schedule import OpenLoop as OpenLoop
     from hashidrill.core.loads.schedule import Reply as Reply
     from hashidrill.core.probes.base import BaseProbe as BaseProbe
@@ -73,8 +73,9 @@ _NAMES = {
     "hashidrill.core.faults.base": "BaseFault NoParams",
     "hashidrill.core.faults.disk": "acts_on",
     "hashidrill.core.hypothesis": "Broken Held comparison hypothesis require",
+    "hashidrill.core.loads.answer": "read_error",
     "hashidrill.core.loads.base": "BaseLoad",
-    "hashidrill.core.loads.http_client": "HttpClient read_error",
+    "hashidrill.core.loads.http_client": "HttpClient",
     "hashidrill.core.loads.schedule": "OpenLoop Reply",
     "hashidrill.core.probes.base": "BaseProbe",
     "hashidrill.core.protocols.abc": "Claim Evidence Fault Load Observer Place Probe Requires Sample Undo",

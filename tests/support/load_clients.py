@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 
-from hashidrill.core.loads.http_client import Answer
+from hashidrill.core.loads.answer import Answer
 
 
 class Client:

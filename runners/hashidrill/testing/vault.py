@@ -17,7 +17,8 @@ import httpx2
 from hashidrill.core.errors import FaultError
 from hashidrill.core.protocols.abc import ApiAnswer, Target
 from hashidrill.core.units import Duration
-from hashidrill.products.vault.operator import OF_OURS, HostOperator, KeyRing, Keys, Sealed, VaultApi
+from hashidrill.products.vault.api import VaultApi
+from hashidrill.products.vault.operator import OF_OURS, HostOperator, KeyRing, Keys, Sealed
 from hashidrill.products.vault.rights import MOUNT, PROBE_SECRET
 from hashidrill.testing.fakes import FakeDatacenter, FakeHost
 from hashidrill.testing.snapshots import archive_of

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from hashidrill.core.loads.http_client import Answer, Entrance, HttpClient, Request
+    from hashidrill.core.loads.answer import Answer, Request
+    from hashidrill.core.loads.http_client import Entrance, HttpClient
     from hashidrill.core.protocols.abc import Detail
 
 

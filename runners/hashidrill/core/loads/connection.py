@@ -8,7 +8,7 @@ from typing import Any
 
 import httptools
 
-from hashidrill.core.loads.http_client import Answer, Headers
+from hashidrill.core.loads.answer import Answer, Headers
 
 
 class Connection(asyncio.Protocol):

@@ -14,15 +14,15 @@ import itertools
 import os
 import socket
 import ssl
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import urlencode
 
 import anyio
 
+from hashidrill.core.loads.answer import Answer, Request, read_error
 from hashidrill.core.loads.schedule import OVERLOADED
 from hashidrill.core.protocols.abc import Reason
 from hashidrill.core.util.tls import Tls
@@ -32,65 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable
 
     from hashidrill.core.loads.connection import Connection
-
-
-Request = tuple[str, str, bytes | None]
-"""Method, URL and body."""
-NO_HEADERS: Mapping[str, str] = MappingProxyType({})
-
-
-class Headers(Mapping[str, str]):
-    """Headers by lower-case name, decoded at the first access: most answers are judged without headers."""
-
-    def __init__(self, raw: Sequence[tuple[bytes, bytes]]) -> None:
-        self._raw = raw
-
-    @cached_property
-    def _read(self) -> dict[str, str]:
-        return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self._raw}
-
-    def __getitem__(self, name: str) -> str:
-        return self._read[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._read)
-
-    def __len__(self) -> int:
-        return len(self._read)
-
-
-class Answer(NamedTuple):
-    """An answer. Without a reply, `status` is 0, and `sent` says whether the request may have been sent."""
-
-    status: int
-    body: bytes = b""
-    error: str = ""
-    sent: bool = True
-    headers: Mapping[str, str] = NO_HEADERS
-    """By lower-case name."""
-    reason: str = ""
-    """The generator's own reason for the missing answer: overloaded, cancelled."""
-
-    @property
-    def why(self) -> str:
-        """The code of an operation that expected a different answer from this one."""
-        if self.reason:
-            return self.reason
-        if not self.sent or not self.status:
-            return Reason.NO_ANSWER if self.sent else Reason.NOT_SENT
-        if self.status < 400:
-            return Reason.UNEXPECTED
-        return Reason.REFUSED if self.status < 500 else Reason.SERVER_ERROR
-
-
-def shown_body(body: bytes) -> str:
-    """The start of the body, for an error text."""
-    return body[:200].decode(errors="replace") or "(empty body)"
-
-
-def read_error(answer: Answer) -> str:
-    """Why a read failed: there was no answer, or the status was not 200."""
-    return answer.error if answer.status == 0 else f"HTTP {answer.status}: {shown_body(answer.body.strip())}"
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from hashidrill.core.protocols.abc import Detail, EmitOperation, Operation, Reas
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from hashidrill.core.loads.http_client import Answer, Request
+    from hashidrill.core.loads.answer import Answer, Request
 
 
 def packed(op: Operation) -> tuple[Any, ...]:

@@ -7,8 +7,9 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.loads.answer import Answer, read_error
 from hashidrill.core.loads.base import AgentLoad, LoadContext, Timeout
-from hashidrill.core.loads.http_client import Answer, HttpClient, insist, read_error
+from hashidrill.core.loads.http_client import HttpClient, insist
 from hashidrill.core.loads.schedule import OpenLoop, Reply, stamp
 from hashidrill.core.protocols.abc import EmitOperation
 from hashidrill.core.protocols.rights import Right

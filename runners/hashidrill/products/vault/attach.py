@@ -17,8 +17,9 @@ from hashidrill.core.protocols.abc import Host
 from hashidrill.core.protocols.capabilities import AgentApi
 from hashidrill.core.protocols.rights import Left
 from hashidrill.products.vault import leftovers
+from hashidrill.products.vault.api import Said, Seal, said_of
 from hashidrill.products.vault.model import Vault
-from hashidrill.products.vault.operator import Said, Seal, VaultOperator, said_of
+from hashidrill.products.vault.operator import VaultOperator
 from hashidrill.staging.attach import product
 from hashidrill.staging.attach.http import Login, Secret, WeakTokenError, Wire, read_json
 

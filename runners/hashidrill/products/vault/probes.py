@@ -18,7 +18,7 @@ from hashidrill.core.probes.base import BaseProbe, SickError
 from hashidrill.core.protocols.abc import Probe, Sample
 from hashidrill.core.protocols.service import LEADS
 from hashidrill.core.util.wait import all_at_once
-from hashidrill.products.vault.operator import VaultApi
+from hashidrill.products.vault.api import VaultApi
 
 STORAGE_TIMES = {"vault.barrier.put": "vault.storage_put", "vault.barrier.get": "vault.storage_get"}
 """Vault's timers (milliseconds) and hashidrill's signals (seconds): how long Vault's barrier waited for its storage,

@@ -10,7 +10,8 @@ from hashidrill.core.errors import DatacenterError
 from hashidrill.core.protocols.abc import Host
 from hashidrill.core.util.wait import all_at_once, wait_while_it_moves
 from hashidrill.products.services import READY_PATIENCE
-from hashidrill.products.vault.operator import KeyRing, Keys, VaultApi, new_load_token, try_unseal
+from hashidrill.products.vault.api import VaultApi
+from hashidrill.products.vault.operator import KeyRing, Keys, new_load_token, try_unseal
 from hashidrill.products.vault.rights import MOUNT, PROBE_SECRET, allow_loads
 
 _VOTERS, _AUTOPILOT = "sys/storage/raft/configuration", "sys/storage/raft/autopilot/configuration"

@@ -12,7 +12,7 @@ from hashidrill.core.protocols.rights import Right, of_service
 
 if TYPE_CHECKING:
     from hashidrill.core.protocols.service import Calls
-    from hashidrill.products.vault.operator import Said
+    from hashidrill.products.vault.api import Said
 
 MOUNT = "hashidrill"
 """The mount of the loads' secrets: a KV engine, version 2."""

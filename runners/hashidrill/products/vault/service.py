@@ -140,7 +140,7 @@ class VaultService(ProductService):
         servers = self._hosts(hosts, "server")
         if role == "servers":
             return servers
-        from hashidrill.products.vault.operator import VaultApi  # noqa: PLC0415 - see above
+        from hashidrill.products.vault.api import VaultApi  # noqa: PLC0415 - see above
 
         async with VaultApi(transport=self.transport) as api:
             active = await api.active(servers)
@@ -170,7 +170,8 @@ class VaultService(ProductService):
         """Unseals servers that start sealed, unless `unseal: never`."""
         if self.spec.unseal == "never":
             return
-        from hashidrill.products.vault.operator import VaultApi, keep_unsealed  # noqa: PLC0415 - see above
+        from hashidrill.products.vault.api import VaultApi  # noqa: PLC0415 - see above
+        from hashidrill.products.vault.operator import keep_unsealed  # noqa: PLC0415 - see above
 
         async with VaultApi() as api:
             await keep_unsealed(api, self._hosts(hosts, "server"), self._ring, self._sealed, tell)

@@ -16,8 +16,9 @@ from hashidrill.core.units import seconds
 from hashidrill.core.util.commands import ask
 from hashidrill.core.util.nested import merge
 from hashidrill.core.util.safe_json import parse
+from hashidrill.products.vault.api import CLUSTER_PORT, PORT
 from hashidrill.products.vault.model import Vault
-from hashidrill.products.vault.operator import CLUSTER_PORT, PORT, VaultOperator
+from hashidrill.products.vault.operator import VaultOperator
 
 
 async def reported(host: Host) -> Mapping[str, Any]:

@@ -9,8 +9,8 @@ import hashidrill
 from hashidrill.core.errors import FaultError, HashidrillError, HypothesisInvalidError
 from hashidrill.core.judging.judge import read_verdict
 from hashidrill.core.loads import clients
+from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.clients import from_operations, reported
-from hashidrill.core.loads.http_client import Answer
 from hashidrill.core.protocols.abc import ApiAnswer
 from hashidrill.core.util.safe_json import parse
 from hashidrill.products.consul.loads import cas, kv, locks, views

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 from pydantic import ValidationError
 
+from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.base import LoadContext
-from hashidrill.core.loads.http_client import Answer
 from hashidrill.core.protocols.abc import Detail
 from hashidrill.products.consul.loads.cas import KvCas, Step, reply_to
 

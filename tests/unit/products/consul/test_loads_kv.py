@@ -7,8 +7,9 @@ import pytest
 from pydantic import ValidationError
 
 import virtual_time
+from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.base import LoadContext
-from hashidrill.core.loads.http_client import Answer, _unconnected
+from hashidrill.core.loads.http_client import _unconnected
 from hashidrill.core.loads.schedule import OVERLOADED, Reply
 from hashidrill.core.protocols.abc import Reason
 from hashidrill.core.units import Duration, Size

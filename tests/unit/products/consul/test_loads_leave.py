@@ -7,8 +7,8 @@ import json
 import pytest
 from pydantic import ValidationError
 
+from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.base import LoadContext
-from hashidrill.core.loads.http_client import Answer
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import NeedsLoadRights
 from hashidrill.core.protocols.rights import Left

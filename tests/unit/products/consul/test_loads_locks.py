@@ -6,8 +6,8 @@ import json
 import pytest
 from pydantic import ValidationError
 
+from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.base import LoadContext
-from hashidrill.core.loads.http_client import Answer
 from hashidrill.core.loads.schedule import CANCELLED, Agenda, LagMeter, Reply
 from hashidrill.core.protocols.abc import Detail, Reason
 from hashidrill.products.consul.loads.locks import (

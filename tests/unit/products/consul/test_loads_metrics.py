@@ -4,8 +4,8 @@ import base64
 
 import pytest
 
+from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.base import LoadContext
-from hashidrill.core.loads.http_client import Answer
 from hashidrill.products.consul.loads.metrics import MetricsRead
 from load_clients import Scripted, runs_for
 from virtual_time import VirtualClock, ran

@@ -8,8 +8,8 @@ import dns.rrset
 import pytest
 
 from hashidrill.core.experiment.load_levels import Course
+from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.base import LoadContext
-from hashidrill.core.loads.http_client import Answer
 from hashidrill.core.units import Percent
 from hashidrill.products.consul.loads.kv import padded
 from hashidrill.products.consul.loads.steering import DnsRead

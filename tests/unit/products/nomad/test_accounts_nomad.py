@@ -4,7 +4,7 @@ import pytest
 from test_loads_nomad import load
 
 from hashidrill.core.errors import DatacenterError
-from hashidrill.core.loads.http_client import Answer
+from hashidrill.core.loads.answer import Answer
 from hashidrill.products.nomad.loads import dispatch
 from hashidrill.products.nomad.loads.churn import JobChurn
 from hashidrill.products.nomad.loads.dispatch import Dispatch, Witness

@@ -6,8 +6,8 @@ import json
 import pytest
 from pydantic import ValidationError
 
+from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.base import LoadContext
-from hashidrill.core.loads.http_client import Answer
 from hashidrill.products.nomad.loads import artifacts
 from hashidrill.products.nomad.loads.artifacts import Artifacts, Build
 from hashidrill.products.nomad.loads.base import change_reply

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.base import LoadContext
-from hashidrill.core.loads.http_client import Answer
 from hashidrill.products.nomad.loads.services import ALLOC, Services, Wrong, find_wrong
 from load_clients import Client, runs_for
 from virtual_time import VirtualClock, run

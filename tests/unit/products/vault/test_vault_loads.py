@@ -6,8 +6,8 @@ import pytest
 
 import virtual_time
 from hashidrill.core.errors import AttachError, WaitTimeoutError
+from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.base import LoadContext
-from hashidrill.core.loads.http_client import Answer
 from hashidrill.products.vault.loads import kv, tokens
 from hashidrill.products.vault.loads.base import listed_names, read_reply, write_reply
 from hashidrill.products.vault.loads.kv import KvRead, KvWrite, _accepted, identity_of

@@ -13,7 +13,7 @@ from hashidrill.core.experiment.loader import load_experiment
 from hashidrill.core.experiment.selectors import parse_selector
 from hashidrill.core.protocols.service import Site, Workspace
 from hashidrill.core.util.redaction import Redactor
-from hashidrill.products.vault import operator as vault_api
+from hashidrill.products.vault import api as vault_api
 from hashidrill.products.vault import ready, service, settings
 from hashidrill.products.vault.model import Vault
 from hashidrill.products.vault.operator import KeyRing, Keys, VaultOperator, look

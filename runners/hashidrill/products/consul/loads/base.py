@@ -2,8 +2,8 @@
 
 import re
 
+from hashidrill.core.loads.answer import Answer, shown_body
 from hashidrill.core.loads.base import AgentLoad
-from hashidrill.core.loads.http_client import Answer, shown_body
 from hashidrill.core.loads.schedule import Reply
 from hashidrill.core.protocols.abc import Reason
 from hashidrill.core.protocols.rights import Left

@@ -16,8 +16,9 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, model_validator
 
 from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.loads.answer import Answer, read_error
 from hashidrill.core.loads.base import LoadContext, LoadRate, Timeout
-from hashidrill.core.loads.http_client import Answer, HttpClient, for_each, insist, read_error
+from hashidrill.core.loads.http_client import HttpClient, for_each, insist
 from hashidrill.core.loads.schedule import Reply, detail_as, stamp
 from hashidrill.core.protocols.abc import Detail, EmitOperation
 from hashidrill.core.protocols.rights import Left, Right

@@ -18,9 +18,10 @@ from pydantic import AfterValidator, Field, model_validator
 
 from hashidrill.core.errors import DatacenterError
 from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.arrivals import Arrivals, CheckServer
 from hashidrill.core.loads.base import LoadContext
-from hashidrill.core.loads.http_client import Answer, HttpClient, for_each, insist
+from hashidrill.core.loads.http_client import HttpClient, for_each, insist
 from hashidrill.core.protocols.abc import EmitOperation, Operation
 from hashidrill.core.protocols.rights import Right
 from hashidrill.core.units import Duration, positive

@@ -10,8 +10,9 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.base import LoadContext, LoadRate, Timeout
-from hashidrill.core.loads.http_client import Answer, for_each
+from hashidrill.core.loads.http_client import for_each
 from hashidrill.core.loads.schedule import Reply
 from hashidrill.core.protocols.abc import EmitOperation
 from hashidrill.core.protocols.rights import Left, Right

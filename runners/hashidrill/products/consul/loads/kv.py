@@ -12,8 +12,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.loads.answer import Answer, Request, read_error, shown_body
 from hashidrill.core.loads.base import Keys, LoadContext, LoadRate, Timeout
-from hashidrill.core.loads.http_client import Answer, HttpClient, Request, for_each, insist, read_error, shown_body
+from hashidrill.core.loads.http_client import HttpClient, for_each, insist
 from hashidrill.core.loads.schedule import Reply, Turns, stamp
 from hashidrill.core.protocols.abc import EmitOperation
 from hashidrill.core.protocols.rights import Left, Right

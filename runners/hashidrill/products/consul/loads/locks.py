@@ -19,8 +19,9 @@ from pydantic import AfterValidator, Field, model_validator
 
 from hashidrill.core.errors import DatacenterError
 from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.loads.answer import Answer, read_error
 from hashidrill.core.loads.base import LoadContext, Timeout
-from hashidrill.core.loads.http_client import Answer, HttpClient, for_each, insist, read_error
+from hashidrill.core.loads.http_client import HttpClient, for_each, insist
 from hashidrill.core.loads.schedule import Agenda, Reply, detail_as
 from hashidrill.core.protocols.abc import Detail, EmitOperation, Operation
 from hashidrill.core.protocols.rights import Left, Right

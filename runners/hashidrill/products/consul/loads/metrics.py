@@ -12,8 +12,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.loads.answer import Answer, read_error
 from hashidrill.core.loads.base import LoadContext, LoadRate, Timeout
-from hashidrill.core.loads.http_client import Answer, HttpClient, insist, read_error
+from hashidrill.core.loads.http_client import HttpClient, insist
 from hashidrill.core.loads.schedule import Reply
 from hashidrill.core.protocols.abc import EmitOperation, Reason
 from hashidrill.core.protocols.rights import Left, Right

@@ -15,8 +15,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.base import LoadContext, LoadRate
-from hashidrill.core.loads.http_client import Answer, HttpClient, for_each, insist
+from hashidrill.core.loads.http_client import HttpClient, for_each, insist
 from hashidrill.core.loads.schedule import UNDER_WAY, Reply, Spells
 from hashidrill.core.protocols.abc import EmitOperation, LoadCost
 from hashidrill.core.protocols.rights import Left, Right

@@ -21,8 +21,9 @@ import dns.rdatatype
 from pydantic import Field
 
 from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.base import Keys, LoadContext, Timeout
-from hashidrill.core.loads.http_client import Answer, HttpClient, insist
+from hashidrill.core.loads.http_client import HttpClient, insist
 from hashidrill.core.loads.schedule import OpenLoop, Reply
 from hashidrill.core.protocols.abc import EmitOperation, LoadCost, Reason
 from hashidrill.core.protocols.rights import Left, Right

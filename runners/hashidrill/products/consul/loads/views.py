@@ -28,8 +28,9 @@ from pydantic import AfterValidator, Field, model_validator
 
 from hashidrill.core.experiment.model import NAME_PATTERN
 from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.loads.answer import Answer, read_error
 from hashidrill.core.loads.base import LoadContext, Timeout
-from hashidrill.core.loads.http_client import Answer, for_each, insist, read_error
+from hashidrill.core.loads.http_client import for_each, insist
 from hashidrill.core.loads.schedule import CANCELLED, CPU_EVERY_S
 from hashidrill.core.protocols.abc import EmitOperation, LoadCost, Operation, Reason
 from hashidrill.core.protocols.rights import Right

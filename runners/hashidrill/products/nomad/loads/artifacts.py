@@ -15,7 +15,8 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, StringConstraints
 
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.loads.http_client import Answer, HttpClient, insist
+from hashidrill.core.loads.answer import Answer
+from hashidrill.core.loads.http_client import HttpClient, insist
 from hashidrill.core.loads.schedule import Reply, detail_as
 from hashidrill.core.protocols.abc import Detail, EmitOperation
 from hashidrill.core.units import Duration, Rate, Size

@@ -7,8 +7,9 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
+from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.base import AgentLoad
-from hashidrill.core.loads.http_client import Answer, HttpClient, insist
+from hashidrill.core.loads.http_client import HttpClient, insist
 from hashidrill.core.loads.schedule import Reply
 from hashidrill.core.protocols.abc import Reason
 from hashidrill.core.protocols.rights import Left, Right

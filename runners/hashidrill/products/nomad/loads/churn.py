@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.loads.http_client import Answer, for_each, insist
+from hashidrill.core.loads.answer import Answer
+from hashidrill.core.loads.http_client import for_each, insist
 from hashidrill.core.loads.schedule import Reply
 from hashidrill.core.protocols.abc import EmitOperation
 from hashidrill.core.units import Duration, Rate

@@ -15,7 +15,8 @@ from pydantic import Field
 
 from hashidrill.core.errors import DatacenterError
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.loads.http_client import Answer, insist
+from hashidrill.core.loads.answer import Answer
+from hashidrill.core.loads.http_client import insist
 from hashidrill.core.loads.schedule import Reply
 from hashidrill.core.protocols.abc import EmitOperation
 from hashidrill.core.units import Duration, Rate

@@ -12,7 +12,8 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.loads.http_client import Answer, HttpClient
+from hashidrill.core.loads.answer import Answer
+from hashidrill.core.loads.http_client import HttpClient
 from hashidrill.core.loads.schedule import Reply, Spells
 from hashidrill.core.protocols.abc import EmitOperation, LoadCost
 from hashidrill.core.units import Duration

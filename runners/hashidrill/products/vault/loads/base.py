@@ -5,8 +5,9 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
+from hashidrill.core.loads.answer import Answer, read_error
 from hashidrill.core.loads.base import AgentLoad, LoadContext
-from hashidrill.core.loads.http_client import Answer, HttpClient, read_error
+from hashidrill.core.loads.http_client import HttpClient
 from hashidrill.core.loads.schedule import Reply
 from hashidrill.core.protocols.abc import Reason
 from hashidrill.core.util.safe_json import parse

@@ -8,8 +8,9 @@ from pydantic import AfterValidator, Field
 
 from hashidrill.core.errors import AttachError
 from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.base import Keys, LoadContext, LoadRate, Timeout
-from hashidrill.core.loads.http_client import Answer, for_each, insist
+from hashidrill.core.loads.http_client import for_each, insist
 from hashidrill.core.loads.schedule import Reply, Turns, stamp
 from hashidrill.core.protocols.abc import EmitOperation
 from hashidrill.core.protocols.rights import Left, Right

@@ -9,8 +9,9 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.base import LoadContext, LoadRate, Timeout
-from hashidrill.core.loads.http_client import Answer, HttpClient, for_each, insist
+from hashidrill.core.loads.http_client import HttpClient, for_each, insist
 from hashidrill.core.loads.schedule import Reply, detail_as, stamp
 from hashidrill.core.protocols.abc import Detail, EmitOperation
 from hashidrill.core.protocols.rights import Right
