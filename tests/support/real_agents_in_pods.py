@@ -116,7 +116,7 @@ async def experiments_on_pods_are_planned(world):
     planned = {}
     for path in list_experiments():
         name = experiment_name(path)
-        if name.startswith("kubernetes/") and "vault" not in name:
+        if name.startswith("kubernetes/") and "vault" not in name and "nomad" not in name:
             plan = found.plan(found.over(path))
             planned[name] = [[one.what, list(one.hosts)] for one in plan.actions if one.verb == "apply"]
     looked = examined(found.target, found.estate, {}, found.offers)
