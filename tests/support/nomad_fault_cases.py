@@ -105,7 +105,7 @@ async def _cut_short(hosts, undo):
 
 
 async def _written_again(hosts, undo):
-    await snapshot.put(hosts, undo["fault_id"], "as if nothing had been restored")
+    await snapshot.put_marker(hosts, undo["fault_id"], "as if nothing had been restored")
 
 
 async def _restarted_as_before(hosts, undo):

@@ -397,7 +397,7 @@ def telling_retry_after_s(others: Sequence[Run]) -> int:
 
 
 def told_wait_s(run: Run) -> tuple[float, float] | None:
-    """How long the client waited after the first reply with Retry-After, and the requested wait; None without one."""
+    """The wait after the first reply with Retry-After, and the requested wait; None if the client did not retry."""
     first, later = _told(run) or (None, None)
     if first is None or later is None:
         return None

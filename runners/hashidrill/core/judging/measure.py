@@ -293,7 +293,10 @@ class Absence:
     told: bool
 
     def took_s(self, within_s: float, watched_ns: int) -> float:
-        """Seconds from the loss to the next leader. Raises HypothesisInvalidError if `within_s` cannot judge them."""
+        """Seconds from the loss to the next leader.
+
+        Raises HypothesisInvalidError if the recording cannot tell whether they exceed `within_s`.
+        """
         until_ns = watched_ns if self.back_ns is None else self.back_ns
         longest_s, shortest_s = ((until_ns - since_ns) / SECOND for since_ns in (self.lost_ns, self.seen_ns))
         if self.back_ns is None and longest_s < within_s:

@@ -27,7 +27,7 @@ KEPT = "kept"
 
 
 class Undos:
-    """Keeps the undos' secrets, which the journal must not hold, in `folder`; without it, they cannot be healed."""
+    """Keeps the undos' secrets, which the journal must not hold, in `folder`; without it, those cannot be healed."""
 
     def __init__(self, folder: Path | None, redactor: Redactor) -> None:
         self._folder = folder

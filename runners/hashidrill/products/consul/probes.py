@@ -174,7 +174,8 @@ class FullWindowProbe(_ConnectionsProbe):
         if last is None or now_s <= last[0]:
             return []
         then_s, before = last
-        waited = {link: limited_s - before.get(link, 0.0) for link, limited_s in held.items()}
+        # a new connection between the same ports begins to count again
+        waited = {link: limited_s - min(limited_s, before.get(link, 0.0)) for link, limited_s in held.items()}
         worst = max(waited, key=lambda link: waited[link], default=None)
         if worst is None:
             return [Sample("raft.window_full", 0.0, "no link", self.host)]

@@ -235,7 +235,7 @@ def _unready(target: AttachTarget, roles: Mapping[str, Mapping[str, Any]]) -> It
 
 
 def _mixed(target: AttachTarget, estate: Estate, product: str) -> Iterator[str]:
-    """Compares a product's list of servers with its pods. Clients may be elsewhere: machines may join pods."""
+    """Compares a product's list of servers with its pods. Clients may be machines that join servers in pods."""
     pods = target.kubernetes["found"][product].get("server", {})
     labels = shown(target.kubernetes["pods"][product]["server"])
     servers, where = estate.having(product, "server"), place_of(target)

@@ -303,12 +303,13 @@ def limited(number, waited_s, port=40000):
         ([[limited(2, 7.0)], [limited(2, 7.0)]], [None, ("consul-2", 0.0)]),
         ([[limited(2, 7.0), limited(3, 0.0)], [limited(2, 7.25), limited(3, 0.5)]], [None, ("consul-3", 0.5)]),
         ([[limited(2, 7.0)], [limited(2, 0.75, 50000)]], [None, ("consul-2", 0.75)]),
+        ([[limited(2, 7.0)], [limited(2, 0.25)]], [None, ("consul-2", 0.0)]),
         ([[limited(2, 7.0)], [limited(2, 8.2)]], [None, ("consul-2", 1.0)]),
         ([[], []], [None, ("no link", 0.0)]),
         ([[], [Connection(1, "10.99.0.1", 0, 0.9)]], [None, ("no link", 0.0)]),
         ([[limited(2, 1.0)], "refused", [limited(2, 3.0)], [limited(2, 3.1)]], [None, ("refused", None), None, None]),
     ],
-    ids=["never", "longest", "new connection", "at most all", "none", "foreign", "failed look"],
+    ids=["never", "longest", "new connection", "new, same ports", "at most all", "none", "foreign", "failed look"],
 )
 def test_a_link_whose_data_waits_for_its_receivers_window_is_named(looks, told):
     """Planted under "failed look": two seconds that a look after a failed one would take for one, and for a whole."""

@@ -34,11 +34,11 @@ class Marker(NamedTuple):
     modify_index: int
 
 
-def id_of(name: str) -> str:
+def marker_id(name: str) -> str:
     return f"{PREFIX}{name}"
 
 
-async def put(hosts: Hosts, name: str, value: str) -> None:
+async def put_marker(hosts: Hosts, name: str, value: str) -> None:
     """Registers a job that is only dispatched: nothing is placed or evaluated. Raises FaultError."""
     group = {
         "Name": "marker",
@@ -53,8 +53,8 @@ async def put(hosts: Hosts, name: str, value: str) -> None:
         ],
     }
     job = {
-        "ID": id_of(name),
-        "Name": id_of(name),
+        "ID": marker_id(name),
+        "Name": marker_id(name),
         "Type": "batch",
         "Datacenters": ["*"],
         "Meta": {_META: value},
@@ -64,31 +64,31 @@ async def put(hosts: Hosts, name: str, value: str) -> None:
     await api.when_led(hosts, "POST", "/v1/jobs", body={"Job": job})
 
 
-async def look(hosts: Hosts, name: str, *, copy: bool = False) -> Marker | None:
+async def find_marker(hosts: Hosts, name: str, *, copy: bool = False) -> Marker | None:
     """The marker; None if there is none. `copy`: in a follower's own state. Raises FaultError."""
-    params = {"prefix": id_of(name), "meta": "true"}
+    params = {"prefix": marker_id(name), "meta": "true"}
     found = await (
         api.from_copy(hosts, "/v1/jobs", params) if copy else api.when_led(hosts, "GET", "/v1/jobs", params=params)
     )
-    marker = next((one for one in found if one["ID"] == id_of(name) and not one["Stop"]), None)
+    marker = next((one for one in found if one["ID"] == marker_id(name) and not one["Stop"]), None)
     return marker and Marker(str((marker.get("Meta") or {}).get(_META)), int(marker["JobModifyIndex"]))
 
 
-async def remove(hosts: Hosts, name: str) -> None:
+async def remove_marker(hosts: Hosts, name: str) -> None:
     """Removes the marker, if it exists. Raises FaultError, and WaitTimeoutError if there is no leader."""
-    if await look(hosts, name) is None:
+    if await find_marker(hosts, name) is None:
         return
     with contextlib.suppress(FaultError):  # it may have been removed meanwhile
-        await api.when_led(hosts, "DELETE", f"/v1/job/{id_of(name)}", params={"purge": "true"})
-    if await look(hosts, name) is not None:
-        raise FaultError(f"the marker {id_of(name)} could not be removed")
+        await api.when_led(hosts, "DELETE", f"/v1/job/{marker_id(name)}", params={"purge": "true"})
+    if await find_marker(hosts, name) is not None:
+        raise FaultError(f"the marker {marker_id(name)} could not be removed")
 
 
 async def takes_a_write(hosts: Hosts, name: str) -> bool:
     """Whether Nomad accepts a write now, and returns it in a read. Raises FaultError, WaitTimeoutError."""
-    await put(hosts, f"{name}-after", name)
-    shown = await look(hosts, f"{name}-after")
-    await remove(hosts, f"{name}-after")
+    await put_marker(hosts, f"{name}-after", name)
+    shown = await find_marker(hosts, f"{name}-after")
+    await remove_marker(hosts, f"{name}-after")
     return shown is not None and shown.value == name
 
 
@@ -119,9 +119,9 @@ class SnapshotSave(SavesSnapshot, _OfTheState[SaveParams]):
     cases: ClassVar[Cases] = Cases(on=(("nomad:leader", {"name": "before"}),), momentary=True)
 
     async def apply(self, undo: Undo) -> None:
-        await put(self.hosts, self.params.name, undo["fault_id"])
+        await put_marker(self.hosts, self.params.name, undo["fault_id"])
         snapshot = await _take(self._host(undo))
-        await remove(self.hosts, self.params.name)
+        await remove_marker(self.hosts, self.params.name)
         await anyio.to_thread.run_sync(keep, self.file, snapshot)
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
@@ -138,7 +138,7 @@ class SnapshotSave(SavesSnapshot, _OfTheState[SaveParams]):
 
     async def revert(self, undo: Undo) -> None:
         """Removes only the marker, if an interrupted save left it: a snapshot itself changes nothing."""
-        await remove(self.hosts, self.params.name)
+        await remove_marker(self.hosts, self.params.name)
 
 
 class SnapshotRestore(RestoresSnapshot, _OfTheState[RestoreParams]):
@@ -159,7 +159,7 @@ class SnapshotRestore(RestoresSnapshot, _OfTheState[RestoreParams]):
         return 30.0
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
-        archive = await self.saved(_read, lambda found: id_of(self.params.snapshot).encode() in found.state)
+        archive = await self.saved(_read, lambda found: marker_id(self.params.snapshot).encode() in found.state)
         return {"index": archive.index, "allocs": sorted(await self._allocs_with_processes())}
 
     async def _allocs_with_processes(self) -> set[str]:
@@ -168,8 +168,8 @@ class SnapshotRestore(RestoresSnapshot, _OfTheState[RestoreParams]):
     async def apply(self, undo: Undo) -> None:
         host = self._host(undo)
         self.restored_file.unlink(missing_ok=True)
-        await put(self.hosts, undo["fault_id"], undo["fault_id"])
-        await remove(self.hosts, self.params.snapshot)
+        await put_marker(self.hosts, undo["fault_id"], undo["fault_id"])
+        await remove_marker(self.hosts, self.params.snapshot)
         body = await anyio.to_thread.run_sync(self.file.read_bytes)
         answer = await host.use(AgentApi).api(
             "PUT", _SNAPSHOT, body=body, timeout_s=_SNAPSHOT_WITHIN_S, agent=api.AGENT
@@ -195,19 +195,19 @@ class SnapshotRestore(RestoresSnapshot, _OfTheState[RestoreParams]):
         return Evidence(all(back), asked, measured, figures)
 
     async def _is_back(self, undo: Undo, *, copy: bool) -> bool:
-        saved = await look(self.hosts, self.params.snapshot, copy=copy)
-        later = await look(self.hosts, undo["fault_id"], copy=copy)
+        saved = await find_marker(self.hosts, self.params.snapshot, copy=copy)
+        later = await find_marker(self.hosts, undo["fault_id"], copy=copy)
         return saved is not None and saved.modify_index <= undo["prior"]["index"] and later is None
 
     async def revert(self, undo: Undo) -> None:
         """Removes only the markers: the rollback stays."""
-        await remove(self.hosts, self.params.snapshot)
-        await remove(self.hosts, undo["fault_id"])
+        await remove_marker(self.hosts, self.params.snapshot)
+        await remove_marker(self.hosts, undo["fault_id"])
 
 
 async def _over(hosts: Any, fault_id: str, names: Sequence[str]) -> Evidence:
     taken = await takes_a_write(hosts, fault_id)
-    left = [name for name in names if await look(hosts, name) is not None]
+    left = [name for name in names if await find_marker(hosts, name) is not None]
     words = f"it {'accepts a write' if taken else 'does not show a write'}; left: {', '.join(left) or 'nothing'}"
     return Evidence(taken and not left, "Nomad accepts a write, and the markers are gone", words)
 
@@ -225,4 +225,4 @@ def _read(file: Path) -> Archive:
 
 def _holds(archive: Archive, name: str, value: str) -> bool:
     """Searches the text directly: Nomad's state is MessagePack, which keeps texts readable."""
-    return id_of(name).encode() in archive.state and value.encode() in archive.state
+    return marker_id(name).encode() in archive.state and value.encode() in archive.state
