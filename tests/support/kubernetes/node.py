@@ -343,6 +343,9 @@ _KUBELET = {
     "maxPods": 60,
     "volumePluginDir": "/var/lib/kubelet/plugins-of-volumes",
     "nodeStatusUpdateFrequency": "4s",
+    # a kubelet doubles its pause before it restarts a container, up to 5 minutes: tests that kill one would get slower
+    "featureGates": {"KubeletCrashLoopBackOffMax": True},
+    "crashLoopBackOff": {"maxContainerRestartPeriod": "2s"},
 }
 _CONTAINERD = """\
 version = 2
